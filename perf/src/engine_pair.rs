@@ -3,8 +3,8 @@
 
 use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{
-    Cancel, Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind, RecvStatus, SendArgs,
-    SendBuf, Started, Sync, WireId,
+    Cancel, DeliveryComplete, Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind,
+    RecvStatus, SendArgs, SendBuf, Started, WireId,
 };
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
@@ -130,7 +130,7 @@ impl EnginePair {
         let args = SendArgs {
             buf,
             tag: Some(tag),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             cq_data: None,
             protocol: Protocol::Eager,
             user: 0,

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use ucp::select::{Kind, Sync};
+use ucp::select::{DeliveryComplete, Kind};
 use ucp::{Context, EpParams, TAG_MASK_FULL};
 use ucs::config::Source;
 
@@ -25,7 +25,7 @@ fn over(tls: &str) -> Result<(), Box<dyn Error>> {
     let ep = a.connect(&b.address(), EpParams::default())?;
 
     println!("UCX_TLS={tls}:");
-    for range in ep.protocols().table(Kind::Tagged, Sync::No).ranges() {
+    for range in ep.protocols().table(Kind::Tagged, DeliveryComplete::No).ranges() {
         match range.to {
             usize::MAX => println!("  from {:>7} bytes: {}", range.from, range.protocol.name()),
             to => println!("  {:>7} to {to:>7} bytes: {}", range.from, range.protocol.name()),

@@ -8,7 +8,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | [`Status`], [`Blame`], [`Errno`] | result codes of `ucs_status_t`, and whose fault an error is |
-//! | [`StaticText`] | a static text in two bytes, for errors |
+//! | [`InternedStr`] | a static text in two bytes, for errors |
 //! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
 //! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
 //! | [`mem`] | pages, private and shared mappings, pools of fixed slots, long copies |
@@ -38,5 +38,5 @@ pub mod time;
 pub mod trace;
 
 pub use err::{Blame, Errno};
-pub use static_text::StaticText;
+pub use static_text::InternedStr;
 pub use status::Status;

@@ -6,28 +6,28 @@ use std::sync::{Mutex, PoisonError};
 /// A text in two bytes, which lives as long as the process. Making one takes a lock: for errors, not for the
 /// hot path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct StaticText(u16);
+pub struct InternedStr(u16);
 
 /// Every text that was made, by number. A program has few, and each is kept once.
 static TEXTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
 const FULL: &str = "a reason that has no number left";
 
-impl StaticText {
+impl InternedStr {
     /// The number of a text: equal texts have equal numbers.
     #[cold]
-    pub fn new(text: &'static str) -> StaticText {
-        StaticText::intern(text, || text)
+    pub fn new(text: &'static str) -> InternedStr {
+        InternedStr::intern(text, || text)
     }
 
     /// The number of a text made at run time, which is kept. For texts of which there are few, such as
     /// the name of a system call with an error number.
     #[cold]
-    pub fn kept(text: &str) -> StaticText {
-        StaticText::intern(text, || Box::leak(text.into()))
+    pub fn kept(text: &str) -> InternedStr {
+        InternedStr::intern(text, || Box::leak(text.into()))
     }
 
-    fn intern(text: &str, keep: impl FnOnce() -> &'static str) -> StaticText {
+    fn intern(text: &str, keep: impl FnOnce() -> &'static str) -> InternedStr {
         let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         let at = texts.iter().position(|known| *known == text).unwrap_or_else(|| {
             // More texts than numbers are not expected; the last number stands for the rest.
@@ -37,7 +37,7 @@ impl StaticText {
             }
             usize::from(u16::MAX)
         });
-        StaticText(u16::try_from(at).unwrap_or(u16::MAX))
+        InternedStr(u16::try_from(at).unwrap_or(u16::MAX))
     }
 
     /// The text.
@@ -47,13 +47,13 @@ impl StaticText {
     }
 }
 
-impl fmt::Display for StaticText {
+impl fmt::Display for InternedStr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())
     }
 }
 
-impl fmt::Debug for StaticText {
+impl fmt::Debug for InternedStr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.text(), f)
     }
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn a_text_comes_back_and_is_kept_once() {
-        let one = StaticText::new("one text of a test");
-        let two = StaticText::new("another text of a test");
+        let one = InternedStr::new("one text of a test");
+        let two = InternedStr::new("another text of a test");
         assert_eq!((one.text(), two.text()), ("one text of a test", "another text of a test"));
-        assert_eq!(StaticText::new("one text of a test"), one);
+        assert_eq!(InternedStr::new("one text of a test"), one);
         assert_ne!(one, two);
-        assert_eq!(StaticText::kept(&["one text", "of a test"].join(" ")), one);
-        assert_eq!(StaticText::kept(&format!("number {}", 7)).text(), "number 7");
-        assert_eq!(size_of::<StaticText>(), 2);
+        assert_eq!(InternedStr::kept(&["one text", "of a test"].join(" ")), one);
+        assert_eq!(InternedStr::kept(&format!("number {}", 7)).text(), "number 7");
+        assert_eq!(size_of::<InternedStr>(), 2);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ucp::rdm::RecvStatus;
 use ucp::rdm::io::PeerId;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     Address, Context, Ep, EpParams, Error, Match, Message, MultiRecv, RecvRequest, SendParams, SendRequest,
     Worker,
@@ -190,7 +190,7 @@ impl NativeEnd {
             "send" => {
                 let params = SendParams {
                     tag: line.number("tag"),
-                    sync: if line.has("dc") { Sync::Yes } else { Sync::No },
+                    sync: if line.has("dc") { DeliveryComplete::Yes } else { DeliveryComplete::No },
                     cq_data: line.number("data"),
                     ..SendParams::default()
                 };

@@ -72,8 +72,8 @@ pub fn params(line: &Line) -> RmaParams<'static> {
     RmaParams { sync: sync(line), cq_data: line.number("data"), ..RmaParams::default() }
 }
 
-pub fn sync(line: &Line) -> ucp::select::Sync {
-    if line.has("dc") { ucp::select::Sync::Yes } else { ucp::select::Sync::No }
+pub fn sync(line: &Line) -> ucp::select::DeliveryComplete {
+    if line.has("dc") { ucp::select::DeliveryComplete::Yes } else { ucp::select::DeliveryComplete::No }
 }
 
 pub struct AtomicRun {

@@ -7,7 +7,7 @@ use super::job::Job;
 use super::rma::{AREAS, PIECES, local_iov};
 use std::ops::Range;
 use ucp::rdm::amo::{self, Form};
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{AtomicIovParams, AtomicOp, OpStatus, RemoteIov};
 
 pub const AREA: usize = 64;
@@ -24,8 +24,12 @@ impl Job {
         let count = self.rng.range(1, fits.min(AREA / size).max(1) as u64) as usize;
         let ranges = self.ranges(count, size);
         let (mut operand, mut compare) = (self.elements(ty, count), self.elements(ty, count));
-        let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = sync == Sync::Yes && self.workers[to].withholds_dc();
+        let sync = if form == Form::Write && self.rng.percent(30) {
+            DeliveryComplete::Yes
+        } else {
+            DeliveryComplete::No
+        };
+        let refused = sync == DeliveryComplete::Yes && self.workers[to].withholds_dc();
         let cuts = [self.cut(count * size), self.cut(count * size), self.cut(count * size)];
         self.trace.record(
             &[22, n as u64, to as u64, u64::from(op as u32), count as u64, ranges.len() as u64],

@@ -5,7 +5,7 @@ use super::Failed;
 use super::job::Job;
 use super::rma::SLOTS;
 use ucp::rdm::amo::{self, Form};
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{AtomicOp, AtomicParams, Datatype, Error, OpStatus, RequestId};
 
 pub const SLOT: usize = 16;
@@ -45,8 +45,12 @@ impl Job {
         let size = ty.size();
         let count = self.rng.range(1, (SLOT / size) as u64) as usize;
         let (operand, compare) = (self.elements(ty, count), self.elements(ty, count));
-        let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = sync == Sync::Yes && self.workers[to].withholds_dc();
+        let sync = if form == Form::Write && self.rng.percent(30) {
+            DeliveryComplete::Yes
+        } else {
+            DeliveryComplete::No
+        };
+        let refused = sync == DeliveryComplete::Yes && self.workers[to].withholds_dc();
         let at = SLOTS + n * SLOT;
         self.trace.record(
             &[20, n as u64, to as u64, u64::from(op as u32), u64::from(ty as u32), count as u64],

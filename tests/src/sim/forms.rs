@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use ucp::rdm::RecvStatus;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     AmMessage, AmParams, AmProto, AmSend, Ep, Error, Iov, Match, Message, OpParams, OpStatus, RecvRequest,
     RequestId, SendParams, SendRequest, StreamRecvMode, Worker,
@@ -52,7 +52,7 @@ fn pieces(bufs: &[Vec<u8>]) -> Vec<Iov> {
 }
 
 fn plain_tag(params: &SendParams) -> Option<u64> {
-    params.tag.filter(|_| params.sync == Sync::No && params.cq_data.is_none())
+    params.tag.filter(|_| params.sync == DeliveryComplete::No && params.cq_data.is_none())
 }
 
 impl SendOp {
@@ -66,7 +66,7 @@ impl SendOp {
                 Ok(()) => SendOp::ENDED,
                 Err(request) => SendOp::Copy(request),
             },
-            SendForm::Detached if params.sync == Sync::No => {
+            SendForm::Detached if params.sync == DeliveryComplete::No => {
                 ep.send(bytes, params).detach();
                 SendOp::ENDED
             }

@@ -8,7 +8,7 @@ use super::Failed;
 use super::job::Job;
 use crate::pattern::{Pattern, mix};
 use std::collections::BTreeSet;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{Access, AtomicOp, Error, FetchRequest, Mem, MemError, RecvRequest, Rkey, RmaParams, SendRequest};
 
 const CELL: usize = 12 << 10;
@@ -58,7 +58,7 @@ impl RevocableMem {
 }
 
 enum UseOp {
-    Put(usize, Sync, SendRequest<Vec<u8>>),
+    Put(usize, DeliveryComplete, SendRequest<Vec<u8>>),
     Get(usize, RecvRequest<Box<[u8]>>),
     Add(FetchRequest<u64>),
 }
@@ -235,7 +235,7 @@ impl Job {
         if cell == CELLS {
             return Ok(());
         }
-        let sync = if self.rng.percent(75) { Sync::Yes } else { Sync::No };
+        let sync = if self.rng.percent(75) { DeliveryComplete::Yes } else { DeliveryComplete::No };
         let word = mix(self.seed ^ 0x10a4 ^ (to as u64) << 32 ^ (number << 8 | cell) as u64);
         let cq_data = self.rng.percent(15).then_some(word >> (32 * self.rng.below(2)));
         self.trace.record(
@@ -251,7 +251,7 @@ impl Job {
         region.cells.push(Cell { len });
         let remote = region.addr + (WRITTEN + cell * CELL) as u64;
         let sim_worker = &mut self.workers[n];
-        if sync == Sync::No {
+        if sync == DeliveryComplete::No {
             sim_worker.revocable.unconfirmed_to.insert(to);
         }
         let Some(ep) = &sim_worker.eps[to] else { return Ok(()) };
@@ -273,10 +273,10 @@ impl Job {
             let (end, may_refuse) = match op {
                 UseOp::Put(cell, sync, request) => {
                     let end = request.wait().0;
-                    if end.is_ok() && sync == Sync::Yes {
+                    if end.is_ok() && sync == DeliveryComplete::Yes {
                         self.check_write(n, (to, region), cell)?;
                     }
-                    (end, sync == Sync::Yes && self.workers[to].withholds_dc())
+                    (end, sync == DeliveryComplete::Yes && self.workers[to].withholds_dc())
                 }
                 UseOp::Get(at, request) => {
                     let (end, bytes) = request.wait();

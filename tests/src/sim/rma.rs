@@ -15,7 +15,7 @@ use crate::pattern::{Pattern, mix};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use ucp::rdm::io::PeerId;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     Access, AtomicOp, Error, FetchRequest, Iov, Mem, OpStatus, RecvRequest, RemoteIov, RequestId, Rkey,
     RmaParams, SendRequest, Worker,
@@ -219,8 +219,8 @@ impl Job {
         let cq_data = self.rng.percent(20).then_some(word);
         // A put without a request cannot be sync.
         let plain = how == 0 && cq_data.is_none();
-        let sync = if !plain && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = match sync == Sync::Yes && self.workers[to].withholds_dc() {
+        let sync = if !plain && self.rng.percent(30) { DeliveryComplete::Yes } else { DeliveryComplete::No };
+        let refused = match sync == DeliveryComplete::Yes && self.workers[to].withholds_dc() {
             false => Refused::No,
             // Otherwise the device does it, or the target reads.
             true if (by == 1 || cq_data.is_some_and(|data| data >> 32 != 0))

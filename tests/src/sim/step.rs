@@ -9,7 +9,7 @@ use super::model::{MatchSpec, StepNo};
 use super::sim_worker::{Flushing, Receiving, Sending, locked};
 use crate::pattern::Pattern;
 use std::time::Duration;
-use ucp::select::{Kind, Sync};
+use ucp::select::{DeliveryComplete, Kind};
 use ucp::{CloseMode, EpParams, Match, SendParams, Worker};
 
 /// A tag has a user's part, the sender and the message number, so that each tag is sent once.
@@ -150,7 +150,8 @@ impl Job {
         let user = self.rng.below(self.params.user_tags);
         let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | self.workers[n].seq;
         let tag = (!self.rng.percent(self.params.untagged)).then_some(tag);
-        let sync = if self.rng.percent(self.params.sync) { Sync::Yes } else { Sync::No };
+        let sync =
+            if self.rng.percent(self.params.sync) { DeliveryComplete::Yes } else { DeliveryComplete::No };
         let cq_data = self.rng.percent(self.params.cq_data).then(|| self.rng.bits());
         if tag.is_none() {
             len = len.max(WORD);
@@ -183,7 +184,7 @@ impl Job {
         self.workers[to].model.set_may_be_dropped(msg, may_be_dropped);
         self.outcome.messages += 1;
         self.outcome.bytes += len as u64;
-        self.outcome.detached += u64::from(form == SendForm::Detached && sync == Sync::No);
+        self.outcome.detached += u64::from(form == SendForm::Detached && sync == DeliveryComplete::No);
         self.trace.record(
             &[1, n as u64, to as u64, seq, len as u64],
             format_args!(
@@ -196,7 +197,7 @@ impl Job {
         self.workers[n].sends.push(Sending {
             to,
             msg,
-            sync: sync == Sync::Yes,
+            sync: sync == DeliveryComplete::Yes,
             cancelled: false,
             row,
             request,

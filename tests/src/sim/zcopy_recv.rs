@@ -5,7 +5,7 @@ use super::Failed;
 use super::job::Job;
 use super::model::MatchSpec;
 use super::step::WORD;
-use ucp::select::{Protocol, Sync};
+use ucp::select::{DeliveryComplete, Protocol};
 use ucp::{Error, Match, SendParams};
 
 /// Bytes of a packet header, at most.
@@ -119,8 +119,12 @@ impl Job {
                     let from = *self.rng.pick(&from);
                     let cq_data = self.rng.percent(20).then(|| self.rng.bits() >> 32);
                     if self.connect(from, n)? {
-                        let params =
-                            SendParams { tag: None, sync: Sync::No, cq_data, ..SendParams::default() };
+                        let params = SendParams {
+                            tag: None,
+                            sync: DeliveryComplete::No,
+                            cq_data,
+                            ..SendParams::default()
+                        };
                         self.send_this(from, n, WORD, params)?;
                         sent += 1;
                     }

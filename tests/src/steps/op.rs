@@ -5,7 +5,7 @@ use super::Role;
 use super::side::{End, RemoteMem, Side, end_of_recv, end_of_send};
 use std::cell::RefCell;
 use std::rc::Rc;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{AmProto, AtomicOp, Match, Rkey, RmaParams, SendRequest, TAG_MASK_FULL};
 use ucs::config::Source;
 
@@ -185,7 +185,7 @@ impl Op {
     fn begin(self, side: &Side) -> Vec<End> {
         let (ep, bytes) = (side.ep(), self.bytes());
         let RemoteMem { at, packets, device } = side.remote();
-        let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+        let sync = RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() };
         let put = |rkey: &Rkey| -> SendRequest<Vec<u8>> { ep.put_with(self.bytes(), *at, rkey, &sync) };
         let get = |len: usize, rkey: &Rkey| end_of_recv(ep.get(Vec::with_capacity(len), *at, rkey));
         let value = |request: ucp::FetchRequest<u64>| -> End {

@@ -24,7 +24,7 @@ pub struct Report {
     pub seconds: f64,
     /// Receives truncated as planned.
     pub truncated: u64,
-    /// Sync sends.
+    /// Synchronous sends.
     pub sync: u64,
     /// Blocks whose first message was unexpected.
     pub late_blocks: u64,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use ucp::select::{Kind, Sync};
+use ucp::select::{DeliveryComplete, Kind};
 use ucp::{ANY_TAG, Address, Context, Ep, EpParams, ErrorMode, Match, Mem, Worker};
 use ucs::config::Source;
 use ucs::sys::cpu::{self, CpuSet};
@@ -135,7 +135,7 @@ pub(super) fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), F
 
 pub(super) fn thresholds(ep: &Ep) -> Vec<usize> {
     let mut thresholds = Vec::new();
-    for sync in [Sync::No, Sync::Yes] {
+    for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
         thresholds.extend(
             ep.protocols()
                 .table(Kind::Tagged, sync)

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
 use ucp::select::{
-    AtomicVerdict, Candidate, Kind, MemKind, RemoteAccess, RmaCandidates, RmaChoice, RmaOp, RmaVerdict, Sync,
-    Verdict,
+    AtomicVerdict, Candidate, DeliveryComplete, Kind, MemKind, RemoteAccess, RmaCandidates, RmaChoice, RmaOp,
+    RmaVerdict, Verdict,
 };
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, Rkey, TransferKind, Worker};
 use ucs::config::Source;
@@ -83,11 +83,15 @@ struct Rejected {
 const STRIPED_RMA: &str = "puts and gets";
 
 /// Names for memory of any kind, allocated by a transport, and copied by the kernel.
-const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
-    (["tag_send", "tag_send, alloc", "tag_send, kernel"], Kind::Tagged, Sync::No),
-    (["tag_send_sync", "tag_send_sync, alloc", "tag_send_sync, kernel"], Kind::Tagged, Sync::Yes),
-    (["msg_send", "msg_send, alloc", "msg_send, kernel"], Kind::Untagged, Sync::No),
-    (["msg_send_sync", "msg_send_sync, alloc", "msg_send_sync, kernel"], Kind::Untagged, Sync::Yes),
+const OPERATIONS: [([&str; 3], Kind, DeliveryComplete); 4] = [
+    (["tag_send", "tag_send, alloc", "tag_send, kernel"], Kind::Tagged, DeliveryComplete::No),
+    (["tag_send_sync", "tag_send_sync, alloc", "tag_send_sync, kernel"], Kind::Tagged, DeliveryComplete::Yes),
+    (["msg_send", "msg_send, alloc", "msg_send, kernel"], Kind::Untagged, DeliveryComplete::No),
+    (
+        ["msg_send_sync", "msg_send_sync, alloc", "msg_send_sync, kernel"],
+        Kind::Untagged,
+        DeliveryComplete::Yes,
+    ),
 ];
 
 /// One endpoint for each configured transport.
@@ -158,9 +162,9 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
     // Tables that depend on the kind of memory.
     for (mem, names) in [(MemKind::Allocated, 1), (MemKind::Process, 2)] {
-        let table = |mem| ep.protocols().table_from(mem, Kind::Tagged, Sync::No);
-        let open =
-            mem == MemKind::Process && ep.protocols().kernel_copy_from(Kind::Tagged, Sync::No).is_some();
+        let table = |mem| ep.protocols().table_from(mem, Kind::Tagged, DeliveryComplete::No);
+        let open = mem == MemKind::Process
+            && ep.protocols().kernel_copy_from(Kind::Tagged, DeliveryComplete::No).is_some();
         if open || table(mem) != table(MemKind::Host) {
             operations.extend(of(mem, names));
         }
@@ -179,8 +183,9 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut all = Vec::from(by_key(&named, "put", "get"));
     all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
     // Within one process the kernel never copies: ask for another process's memory.
-    let of_program =
-        |op, len| ep.protocols().explain_rma_access(RemoteAccess::Kernel, (op, Sync::No), None, len);
+    let of_program = |op, len| {
+        ep.protocols().explain_rma_access(RemoteAccess::Kernel, (op, DeliveryComplete::No), None, len)
+    };
     if of_program(RmaOp::Put, 1).iter().any(|c| c.choice == RmaChoice::Kernel && c.ns.is_some()) {
         all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
         all.push(rma("get, other process's", |len| of_program(RmaOp::Get, len)));
@@ -282,7 +287,7 @@ fn spread(ep: &Ep) -> Vec<StripingThreshold> {
     all
 }
 
-fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Sync)) -> Operation {
+fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, DeliveryComplete)) -> Operation {
     let range = |r: ucp::select::Range| {
         let (taken, others): (Vec<Candidate>, Vec<Candidate>) = ep
             .protocols()

@@ -15,7 +15,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{checked, from_ptr};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, UNUSUAL_SEND, run};
+use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, SLOW_PATH_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
@@ -231,7 +231,7 @@ unsafe fn send_short(of: &Ep, args: &SendArgs) -> bool {
     let ((header, header_len), (buffer, count)) = (args.header, args.data);
     // SAFETY: this function's contract.
     if let Some(call) = unsafe { Call::fast(args.param) }
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
+        && let Some(len) = call.plain_len(buffer, count, SLOW_PATH_SEND | REMOTE_LIST)
         && let Ok(id) = u16::try_from(args.id)
         && (header_len == 0 || !header.is_null())
     {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use ::ucs::Status;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{AtomicOp, AtomicParams, Datatype};
 
 use crate::arg::OutPtr;
@@ -12,7 +12,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::from_ptr;
-use crate::op::{BYTES, Call, NoResult, UNUSUAL_NOW, let_run, run, run_plain, target_now};
+use crate::op::{BYTES, Call, NoResult, SLOW_PATH_NOW, free_started, run, run_plain, target_now};
 use crate::rkey::Rkey;
 use crate::types::RequestParam;
 
@@ -117,7 +117,7 @@ unsafe fn start(
 ) -> Result<StatusPtr, Status> {
     let ty = type_of(size)?;
     let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
-    if call.mask() & UNUSUAL_NOW == 0
+    if call.mask() & SLOW_PATH_NOW == 0
         // SAFETY: this function's contract; operands are read in the call.
         && unsafe { is_done_now(ep, (op, size), operands, result, (remote, rkey)) }
     {
@@ -131,7 +131,7 @@ unsafe fn start(
     let worker = ep.worker();
     // SAFETY: as above.
     let is_done = || unsafe { now((&ep.ep, rkey), (op, size), operands, result, remote) };
-    if call.mask() & UNUSUAL_NOW == 0 && worker.locked(|_| is_done()) == Some(true) {
+    if call.mask() & SLOW_PATH_NOW == 0 && worker.locked(|_| is_done()) == Some(true) {
         return Ok(StatusPtr::OK);
     }
     let start = |done| {
@@ -142,7 +142,7 @@ unsafe fn start(
             operand: (&raw const operand).cast(),
             compare: (&raw const compare).cast(),
             result: result.cast(),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             done,
             // Operands are copied by the call.
             mem: call.mem(),
@@ -150,7 +150,7 @@ unsafe fn start(
         // SAFETY: the operands are copied by the call; result and callback stay valid until the end.
         unsafe { ep.ep.atomic_raw(remote, rkey, &params) }
     };
-    if call.is_usual()
+    if call.is_fast_path()
         && let Some(plain) = worker.unlocked()
     {
         return run_plain::<NoResult, _>(worker, &plain, call, None, start);
@@ -205,7 +205,7 @@ unsafe fn post(
     // SAFETY: this function's contract. There is no result and no callback.
     unsafe {
         let call = Call::of(&NO_CALLBACK);
-        let_run(start(ep, op, (value, 0), std::ptr::null_mut(), target, &call)?).map(drop)
+        free_started(start(ep, op, (value, 0), std::ptr::null_mut(), target, &call)?).map(drop)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_uint, c_void};
 
 use ::ucs::Status;
-use ucp::RequestRoom;
+use ucp::RequestParams;
 use uct::api::OpenError;
 
 use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
@@ -71,11 +71,11 @@ pub(crate) fn open_status(error: &OpenError) -> Status {
 }
 
 /// Memory behind each request: the two words of this library, then the program's.
-fn request_room(RequestUserArea { size, init, cleanup }: RequestUserArea) -> RequestRoom {
+fn request_params(RequestUserArea { size, init, cleanup }: RequestUserArea) -> RequestParams {
     // SAFETY: the hook gets the memory that the program asked for; it is called once for each block.
     let call =
         |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIVATE_SIZE).cast::<c_void>()) };
-    let mut room = RequestRoom::bytes(PRIVATE_SIZE + size);
+    let mut room = RequestParams::bytes(PRIVATE_SIZE + size);
     if let Some(init) = init {
         room = room.on_init(move |at| call(init, at.as_ptr()));
     }
@@ -110,7 +110,7 @@ fn new_context(from: ParamsPtr<Params>, config: *const Config) -> Result<Context
         tracing::error!("{error}");
         open_status(&error)
     })?;
-    let context = context.with_request_room(request_room(room));
+    let context = context.with_request_params(request_params(room));
     Ok(Context { magic: Magic::of::<Context>(), context, is_shared, name, room })
 }
 

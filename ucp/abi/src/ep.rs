@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::ucs::Status;
-use ucp::select::{Kind, Sync};
+use ucp::select::{DeliveryComplete, Kind};
 use ucp::{CloseMode, ConnectError, ConnectParams, ErrorMode, OpStatus};
 
 use crate::arg::{AttrFields, AttrPtr, Fields, OutPtr, ParamsPtr, StrPtr};
@@ -386,7 +386,7 @@ entry! {
         let ep = checked(ep)?;
         let param = param.fields("ucp_ep_evaluate_perf")?;
         let len = field!(param, 1 << 0, message_size).ok_or_else(|| invalid("ucp_ep_evaluate_perf: message_size is missing"))?;
-        let candidates = ep.worker().with_worker(|_| ep.ep.protocols().explain(Kind::Tagged, Sync::No, len))?;
+        let candidates = ep.worker().with_worker(|_| ep.ep.protocols().explain(Kind::Tagged, DeliveryComplete::No, len))?;
         let best = candidates.iter().filter_map(|candidate| candidate.ns).min().ok_or_else(|| {
             tracing::error!("ucp_ep_evaluate_perf: no protocol of the endpoint carries {len} bytes at a known cost");
             Status::Unsupported

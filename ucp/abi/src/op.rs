@@ -22,7 +22,7 @@ use crate::worker::Worker;
 /// Frees the request of a started operation, which a flush completes. Returns whether it still runs.
 /// # Safety
 /// `started` is no error, and nobody else has its request.
-pub(crate) unsafe fn let_run(started: StatusPtr) -> Result<bool, Status> {
+pub(crate) unsafe fn free_started(started: StatusPtr) -> Result<bool, Status> {
     if started == StatusPtr::OK {
         return Ok(false);
     }
@@ -63,7 +63,7 @@ pub(crate) fn handle_of(id: RequestId) -> *mut c_void {
 /// `handle` is null or a request that has not been freed.
 // HOT
 #[inline(always)]
-unsafe fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
+unsafe fn priv_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
     let handle = NonNull::new(handle.cast::<u8>()).ok_or_else(|| invalid("the request is null"))?;
     // SAFETY: this function's contract; the words lie before the address of a request.
     Ok(unsafe { handle.sub(PRIVATE_SIZE) })
@@ -71,12 +71,12 @@ unsafe fn words_at(handle: *mut c_void) -> Result<NonNull<u8>, Status> {
 
 /// The request at an address that the caller sees.
 /// # Safety
-/// As for [`words_at`].
+/// As for [`priv_at`].
 // HOT
 #[inline(always)]
 pub(crate) unsafe fn id_of(handle: *mut c_void) -> Result<RequestId, Status> {
     // SAFETY: this function's contract.
-    let at = unsafe { words_at(handle) }?;
+    let at = unsafe { priv_at(handle) }?;
     // SAFETY: as above.
     Ok(unsafe { RequestId::from_user_memory(at) })
 }
@@ -88,12 +88,12 @@ pub(crate) fn request_at(plain: &ucp::Worker, handle: *mut c_void) -> Option<Req
 
 /// Status of the request at an address that the caller sees.
 /// # Safety
-/// As for [`words_at`].
+/// As for [`priv_at`].
 // HOT
 #[inline(always)]
 pub(crate) unsafe fn status_at(handle: *mut c_void) -> Result<Status, Status> {
     // SAFETY: this function's contract.
-    let at = unsafe { words_at(handle) }?;
+    let at = unsafe { priv_at(handle) }?;
     // SAFETY: as above.
     Ok(unsafe { RequestId::status_at(at) })
 }
@@ -111,7 +111,7 @@ pub(crate) fn worker_of<'a>(id: RequestId) -> Result<&'a Worker, Status> {
 /// Writes our words of a request. Returns the address that the caller sees.
 // HOT
 #[inline(always)]
-pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
+pub(crate) fn set_priv(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
     let handle = set_words_unchecked(id, worker, callback);
     if is_on() {
         crate::check::add_request(handle, worker);
@@ -119,7 +119,7 @@ pub(crate) fn set_words(id: RequestId, worker: &Worker, callback: *const c_void)
     handle
 }
 
-/// [`set_words`], where nothing is checked: [`is_on`] was false.
+/// [`set_priv`], where nothing is checked: [`is_on`] was false.
 // HOT
 #[inline(always)]
 pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *const c_void) -> *mut c_void {
@@ -131,7 +131,7 @@ pub(crate) fn set_words_unchecked(id: RequestId, worker: &Worker, callback: *con
 /// Replaces the callback of a request by one that does nothing: the program has freed it.
 pub(crate) fn clear_callback(id: RequestId) {
     extern "C" fn nothing() {}
-    // SAFETY: `set_words` has written the words of every request that is handed out. The convention of calls
+    // SAFETY: `set_priv` has written the words of every request that is handed out. The convention of calls
     // lets a function ignore its arguments.
     unsafe { (&raw mut (*private(id).as_ptr()).callback).write(nothing as extern "C" fn() as *const c_void) };
 }
@@ -200,7 +200,7 @@ impl<'a> Call<'a> {
             return None;
         }
         // SAFETY: this function's contract.
-        unsafe { Call::fast(param) }.filter(|call| call.mask & UNUSUAL_NOW == 0)
+        unsafe { Call::fast(param) }.filter(|call| call.mask & SLOW_PATH_NOW == 0)
     }
 
     /// The parameters of the caller, for an operation that may be told to end in its call
@@ -287,7 +287,7 @@ impl<'a> Call<'a> {
     /// An operation that ends in its call has more to do than to return.
     // HOT
     #[inline(always)]
-    pub(crate) fn tells_end_in_call(&self) -> bool {
+    pub(crate) fn reports_immediate_completion(&self) -> bool {
         self.mask & (op_attr::NO_IMM_CMPL | op_attr::RECV_INFO | op_attr::REQUEST) != 0
     }
 
@@ -394,8 +394,8 @@ impl<'a> Call<'a> {
     /// Whether no parameter keeps the operation from the fast path.
     // HOT
     #[inline(always)]
-    pub(crate) fn is_usual(&self) -> bool {
-        self.mask & UNUSUAL == 0
+    pub(crate) fn is_fast_path(&self) -> bool {
+        self.mask & SLOW_PATH == 0
     }
 
     /// The function for progress to call at the end. It calls `callback`, which is [`Call::callback`].
@@ -407,14 +407,14 @@ impl<'a> Call<'a> {
 }
 
 /// Bits that keep a send, which may end in its call, from the fast path.
-pub(crate) const UNUSUAL_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH | op_attr::MEMORY_TYPE;
+pub(crate) const SLOW_PATH_SEND: u32 = op_attr::NO_IMM_CMPL | op_attr::MEMH | op_attr::MEMORY_TYPE;
 /// Bits that keep a receive, which gets a request, from the fast path.
-pub(crate) const UNUSUAL_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr::MEMORY_TYPE;
+pub(crate) const SLOW_PATH_RECV: u32 = op_attr::REQUEST | op_attr::MEMH | op_attr::MEMORY_TYPE;
 /// Bits that keep an operation of either outcome from the fast path.
-pub(crate) const UNUSUAL: u32 = UNUSUAL_SEND | UNUSUAL_RECV;
+pub(crate) const SLOW_PATH: u32 = SLOW_PATH_SEND | SLOW_PATH_RECV;
 
 /// Bits that keep an operation on mapped memory, which ends in its call, from the fast path.
-pub(crate) const UNUSUAL_NOW: u32 = UNUSUAL_SEND | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
+pub(crate) const SLOW_PATH_NOW: u32 = SLOW_PATH_SEND | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
 
 /// Endpoint and key of a one-sided operation that may end in its call on mapped memory: its worker is one of
 /// mode single.
@@ -613,8 +613,8 @@ pub(crate) fn run_plain<K: Kind, M: Message>(
 ) -> Result<StatusPtr, Status> {
     let callback = call.callback();
     match start(call.done::<K>(callback)) {
-        Ok(OpStatus::InProgress(id)) => Ok(StatusPtr(set_words(id, worker, callback))),
-        Ok(OpStatus::Done(_)) if !call.tells_end_in_call() => Ok(StatusPtr::OK),
+        Ok(OpStatus::InProgress(id)) => Ok(StatusPtr(set_priv(id, worker, callback))),
+        Ok(OpStatus::Done(_)) if !call.reports_immediate_completion() => Ok(StatusPtr::OK),
         ended => finish::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
     }
 }
@@ -645,7 +645,7 @@ fn finish<K: Kind>(
     }
     let callback = call.callback();
     let id = RequestId::ended(plain, message, error).map_err(Error::status)?;
-    let handle = set_words(id, worker, callback);
+    let handle = set_priv(id, worker, callback);
     if !is_called {
         return returned;
     }

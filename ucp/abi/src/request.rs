@@ -13,7 +13,7 @@ use crate::check::{HELD_REQUESTS, argument, enter, is_on};
 use crate::context::RequestUserArea;
 use crate::entry::{CStatus, guard, invalid};
 use crate::handle::checked;
-use crate::op::{NOTHING, REQUEST_SIZE, clear_callback, id_of, request_at, set_words, status_at, worker_of};
+use crate::op::{NOTHING, REQUEST_SIZE, clear_callback, id_of, request_at, set_priv, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -214,7 +214,7 @@ impl Allocated {
         let ended = || RequestId::ended(plain, NOTHING, None);
         // SAFETY: the memory is this object's, long enough, and outlives the engine.
         let id = unsafe { plain.with_request_memory(start, ended) }.map_err(Error::status)?;
-        let handle = set_words(id, worker, std::ptr::null());
+        let handle = set_priv(id, worker, std::ptr::null());
         crate::check::add_allocated(handle, worker);
         if let Some(init) = self.room.init {
             // SAFETY: the program's function, with memory of the length that it asked for.

@@ -12,7 +12,8 @@ use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::from_ptr;
 use crate::op::{
-    BYTES, Call, Message, NOTHING, NoResult, UNUSUAL, UNUSUAL_NOW, let_run, run, run_plain, target_now,
+    BYTES, Call, Message, NOTHING, NoResult, SLOW_PATH, SLOW_PATH_NOW, free_started, run, run_plain,
+    target_now,
 };
 use crate::rkey::Rkey;
 use crate::sgl::{List, is_list};
@@ -225,14 +226,14 @@ unsafe fn later<D: Direction>(
     // SAFETY: this function's contract.
     let (ep, rkey) = unsafe { (from_ptr(ep)?, &from_ptr(rkey)?.rkey) };
     let worker = ep.worker();
-    if call.mask() & UNUSUAL_NOW == 0
+    if call.mask() & SLOW_PATH_NOW == 0
         && let Some(len) = call.plain_len(buffer, count, 0)
         // SAFETY: as above.
         && worker.locked(|_| unsafe { D::now(&ep.ep, buffer.cast(), len, (remote, rkey)) }) == Some(true)
     {
         return Ok(StatusPtr::OK);
     }
-    if let Some(len) = call.plain_len(buffer, count, UNUSUAL)
+    if let Some(len) = call.plain_len(buffer, count, SLOW_PATH)
         && let Some(plain) = worker.unlocked()
     {
         return run_plain::<NoResult, _>(worker, &plain, call, None, |done| {
@@ -387,10 +388,10 @@ fn bytes_param(cb: *const c_void) -> RequestParam {
 
 /// Result of a call whose operation a flush completes.
 /// # Safety
-/// As for [`let_run`].
+/// As for [`free_started`].
 unsafe fn without_request(started: StatusPtr) -> Result<(), Status> {
     // SAFETY: this function's contract.
-    if unsafe { let_run(started) }? { Err(Status::InProgress) } else { Ok(()) }
+    if unsafe { free_started(started) }? { Err(Status::InProgress) } else { Ok(()) }
 }
 
 /// Writes to a peer's memory.

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use ::ucs::Status;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{Match, OpParams, SendParams, TAG_MASK_FULL};
 
 use crate::check::{argument, enter, is_on};
@@ -16,7 +16,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::from_ptr;
 use crate::op::{
-    Call, NOTHING, NoResult, REMOTE_LIST, TagRecv, UNUSUAL_RECV, UNUSUAL_SEND, run, set_words_unchecked,
+    Call, NOTHING, NoResult, REMOTE_LIST, SLOW_PATH_RECV, SLOW_PATH_SEND, TagRecv, run, set_words_unchecked,
 };
 use crate::request::as_result;
 use crate::types::{RequestParam, op_attr};
@@ -38,7 +38,7 @@ unsafe fn send(
 ) -> StatusPtr {
     // SAFETY: this function's contract.
     if let Some(call) = unsafe { Call::fast(param) }
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
+        && let Some(len) = call.plain_len(buffer, count, SLOW_PATH_SEND | REMOTE_LIST)
         // SAFETY: as above.
         && let Ok(ep) = unsafe { from_ptr(ep) }
         // A callback may free the endpoint, and not the worker.
@@ -104,7 +104,7 @@ unsafe extern "C" fn send_nbx_general(
         }
         // SAFETY: this function's contract.
         if let Some(call) = unsafe { Call::fast(param) }
-            && let Some(len) = call.plain_len(buffer, count, UNUSUAL_SEND | REMOTE_LIST)
+            && let Some(len) = call.plain_len(buffer, count, SLOW_PATH_SEND | REMOTE_LIST)
             // SAFETY: as above.
             && let Ok(ep) = unsafe { from_ptr(ep) }
             && let worker = ep.worker()
@@ -117,7 +117,7 @@ unsafe extern "C" fn send_nbx_general(
         // SAFETY: this function's contract.
         let call = unsafe { Call::read_general(param) }?;
         // SAFETY: as above.
-        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &call) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::No), &call) })
     })
 }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn send_nbx_general(
 unsafe fn send_general(
     ep: *mut Ep,
     (buffer, count): (*const c_void, usize),
-    (tag, sync): (u64, Sync),
+    (tag, sync): (u64, DeliveryComplete),
     call: &Call,
 ) -> StatusPtr {
     let started = || {
@@ -192,7 +192,7 @@ unsafe fn recv(
 ) -> StatusPtr {
     // SAFETY: this function's contract.
     if let Some(call) = unsafe { Call::fast(param) }
-        && let Some(len) = call.plain_len(buffer, count, UNUSUAL_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
+        && let Some(len) = call.plain_len(buffer, count, SLOW_PATH_RECV | REMOTE_LIST | op_attr::FORCE_IMM_CMPL)
         // SAFETY: as above.
         && let Ok(of) = unsafe { from_ptr(worker) }
         && let Some(plain) = of.plain()
@@ -237,7 +237,7 @@ unsafe fn take_arrived(
     (tag, mask): (u64, u64),
     call: &Call,
 ) -> Option<StatusPtr> {
-    if call.tells_end_in_call() || mask != TAG_MASK_FULL {
+    if call.reports_immediate_completion() || mask != TAG_MASK_FULL {
         return None;
     }
     // SAFETY: this function's contract.
@@ -301,13 +301,13 @@ unsafe extern "C" fn recv_nbx_general(
     param: *const RequestParam,
 ) -> StatusPtr {
     guard("ucp_tag_recv_nbx", || {
-        const UNUSUAL: u32 = UNUSUAL_RECV & !op_attr::REQUEST | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
+        const SLOW_PATH: u32 = SLOW_PATH_RECV & !op_attr::REQUEST | REMOTE_LIST | op_attr::FORCE_IMM_CMPL;
         if is_on() {
             // SAFETY: this function's contract.
             unsafe { enter("ucp_tag_recv_nbx", &[argument!(worker), argument!(param)]) };
         // SAFETY: this function's contract.
         } else if let Some(call) = unsafe { Call::fast(param) }
-            && let Some(len) = call.plain_len(buffer, count, UNUSUAL)
+            && let Some(len) = call.plain_len(buffer, count, SLOW_PATH)
             // SAFETY: as above.
             && let Ok(of) = unsafe { from_ptr(worker) }
         {
@@ -452,7 +452,7 @@ entry! {
         ep: *mut Ep, buffer: *const c_void, count: usize, tag: u64, param: *const RequestParam,
     ) -> StatusPtr {
         // SAFETY: the caller's contract.
-        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::Yes), &Call::read(param)?) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::Yes), &Call::read(param)?) })
     }
 
     /// Sends a tagged message; old form.
@@ -461,7 +461,7 @@ entry! {
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype);
         // SAFETY: the caller's contract.
-        let general = || unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        let general = || unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::No), &Call::of(&param)) };
         // SAFETY: as above.
         let plain = unsafe { plain_of(ep) };
         // SAFETY: as above.
@@ -474,7 +474,7 @@ entry! {
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype);
         // SAFETY: the caller's contract.
-        Ok(unsafe { send_general(ep, (buffer, count), (tag, Sync::Yes), &Call::of(&param)) })
+        Ok(unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::Yes), &Call::of(&param)) })
     }
 
     /// Sends a tagged message with a request in memory of the caller.
@@ -487,7 +487,7 @@ entry! {
         }
         let param = RequestParam::in_request(request, datatype);
         // SAFETY: the caller's contract.
-        let general = || unsafe { send_general(ep, (buffer, count), (tag, Sync::No), &Call::of(&param)) };
+        let general = || unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::No), &Call::of(&param)) };
         // SAFETY: as above.
         let plain = unsafe { plain_of(ep) };
         // SAFETY: as above.

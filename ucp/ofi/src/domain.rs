@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ucp::mt::ThreadMode;
-use ucp::{RequestRoom, Rkey};
+use ucp::{RequestParams, Rkey};
 
 use crate::abi::info::Info;
 use crate::abi::ops::{DomainOps, FidOps, MrOps};
@@ -127,7 +127,7 @@ fn new_context(name: &str, format: u32) -> Result<ucp::Context, Errno> {
         tracing::error!("domain {name}: {error}");
         Errno(libc::ENODEV)
     })?;
-    Ok(context.with_request_room(RequestRoom::bytes(OP_SIZE)))
+    Ok(context.with_request_params(RequestParams::bytes(OP_SIZE)))
 }
 
 /// Removes address vectors with a name that killed processes have left, once in this process.

@@ -80,7 +80,7 @@ mod tests {
     use ucp::rdm::LocalError;
     use ucp::wire::EfaStatus;
     use ucp::{DatatypeError, PeerId};
-    use ucs::StaticText;
+    use ucs::InternedStr;
 
     /// `PAGE=write` writes the table of `docs/ucp.md`.
     #[test]
@@ -115,7 +115,7 @@ mod tests {
             Error::NoDescriptor(peer),
             Error::OverLimit(peer),
             Error::NoMemory(peer),
-            Error::NoMore(peer, StaticText::new("queue pairs")),
+            Error::NoMore(peer, InternedStr::new("queue pairs")),
             Error::Local(Some(peer), LocalError::NotConnected),
             Error::Device(Some(peer), EfaStatus::from(15)),
             Error::Datatype(DatatypeError::Pack),

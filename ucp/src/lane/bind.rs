@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-use ucs::StaticText;
+use ucs::InternedStr;
 use ucs::coll::growth;
 use uct::api::{
     Caps, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
@@ -513,7 +513,7 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::Unresponsive => PeerError::Unresponsive,
         Error::NoDescriptor => PeerError::NoDescriptor,
         Error::NoMemory => PeerError::NoMemory,
-        Error::Exhausted(what) => PeerError::Exhausted(StaticText::new(what)),
+        Error::Exhausted(what) => PeerError::Exhausted(InternedStr::new(what)),
         Error::Device(code) => PeerError::Device(code.into()),
         // The remaining errors have a completion status of the EFA device too.
         Error::RemoteAccess => PeerError::Device(EfaStatus::RemoteBadAddress),
@@ -522,14 +522,14 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::BadLocalKey => PeerError::Device(EfaStatus::InvalidLkey),
         Error::Cancelled => PeerError::Device(EfaStatus::Flushed),
         // Mistakes at this end: the lane and the peer are well.
-        Error::Unsupported(op) => PeerError::Local(LocalError::Unsupported(StaticText::new(op.name()))),
-        Error::InvalidParam(why) => PeerError::Local(LocalError::InvalidParam(StaticText::new(why))),
+        Error::Unsupported(op) => PeerError::Local(LocalError::Unsupported(InternedStr::new(op.name()))),
+        Error::InvalidParam(why) => PeerError::Local(LocalError::InvalidParam(InternedStr::new(why))),
         Error::TooLong { max, .. } => {
-            let why = StaticText::kept(&format!("more than the {max} bytes that the transport takes"));
+            let why = InternedStr::kept(&format!("more than the {max} bytes that the transport takes"));
             PeerError::Local(LocalError::TooLong(why))
         }
         Error::NotConnected => PeerError::Local(LocalError::NotConnected),
-        Error::Sys { .. } => PeerError::Local(LocalError::System(StaticText::kept(&e.to_string()))),
+        Error::Sys { .. } => PeerError::Local(LocalError::System(InternedStr::kept(&e.to_string()))),
     }
 }
 

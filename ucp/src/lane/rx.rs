@@ -117,7 +117,7 @@ impl<S: ReceiveSink> Sink for PollSink<'_, S> {
                         self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault)
                     });
                     if !moved {
-                        self.engine.on_probe_error(&mut self.bound, lane, fault);
+                        self.engine.on_lane_check_error(&mut self.bound, lane, fault);
                     }
                 }
             }

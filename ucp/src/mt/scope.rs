@@ -114,7 +114,11 @@ impl<'scope, 'env> SharedScope<'scope, 'env> {
         tag: u64,
         bytes: &'scope [u8],
     ) -> SharedScopedRequest<'scope, ()> {
-        let params = SendParams { tag: Some(tag), sync: crate::select::Sync::Yes, ..SendParams::default() };
+        let params = SendParams {
+            tag: Some(tag),
+            sync: crate::select::DeliveryComplete::Yes,
+            ..SendParams::default()
+        };
         self.send(ep, bytes, &params)
     }
 

@@ -425,8 +425,8 @@ impl SharedWorker {
         /// Time until a back-off, close or check is due, for programs that wait on
         /// [`SharedWorker::event_fd`].
         next_timer() Option<Duration>;
-        /// Size of the user memory behind each request: [`Worker::request_room`].
-        request_room() usize;
+        /// Size of the user memory behind each request: [`Worker::request_size`].
+        request_size() usize;
         /// Attributes of every interface, in polling order.
         ifaces() Vec<IfaceAttr>;
         /// Counters of the protocol engine, by packet type and protocol.

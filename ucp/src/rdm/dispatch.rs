@@ -39,7 +39,7 @@ fn recv_from_failed<W: Wire>(
     match a.packet {
         // The peer lives, and waits for an answer.
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) if peer.state.is_drained() => {
-            drop_and_tell(peers, w, a)
+            drop_and_notify(peers, w, a)
         }
         _ if peer.state.is_drained() => peers.drop_of_failed(a),
         Packet::CtsData(hdr, _) if ops.recvs.table.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
@@ -48,7 +48,7 @@ fn recv_from_failed<W: Wire>(
         Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
             longread::on_rtm(&mut ops.recvs, &mut ops.reads, peers, pending, w, a, rtm)
         }
-        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => drop_and_tell(peers, w, a),
+        Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => drop_and_notify(peers, w, a),
         _ => peers.drop_of_failed(a),
     }
 }
@@ -56,8 +56,8 @@ fn recv_from_failed<W: Wire>(
 /// Drops a packet of a failed peer, and tells the peer, which lives.
 // [M11.19]
 #[cold]
-pub(in crate::rdm) fn drop_and_tell<W: Wire>(peers: &mut Peers, w: &mut W, a: &Arrival<'_>) -> Next {
-    peer_error::tell_lost(peers, w, a.peer);
+pub(in crate::rdm) fn drop_and_notify<W: Wire>(peers: &mut Peers, w: &mut W, a: &Arrival<'_>) -> Next {
+    peer_error::notify_lost(peers, w, a.peer);
     peers.drop_of_failed(a)
 }
 
@@ -65,7 +65,7 @@ pub(in crate::rdm) fn drop_and_tell<W: Wire>(peers: &mut Peers, w: &mut W, a: &A
 /// limit learns that from each refusal.
 fn refuse<W: Wire>(peers: &mut Peers, pending: &mut Pending, w: &mut W, a: &Arrival<'_>) -> Next {
     if peers.table[a.peer].fault != Some(PeerError::OverLimit) {
-        peer_error::tell_lost(peers, w, a.peer);
+        peer_error::notify_lost(peers, w, a.peer);
     }
     peers.refuse_closed(pending, a);
     Next::Nothing
@@ -96,7 +96,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             false => refuse(&mut e.peers, &mut e.pending, w, a),
         },
         packet if close::is_close(packet) && !is_up => {
-            peer_error::tell_lost(&mut e.peers, w, a.peer);
+            peer_error::notify_lost(&mut e.peers, w, a.peer);
             e.peers.drop_packet(a, DropReason::PeerFailed)
         }
         Packet::Rtm(_) | Packet::Rtw(_) | Packet::Rtr(_) | Packet::Rta(..) => {
@@ -111,7 +111,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
                 );
                 return take(e, w, a);
             }
-            match peer.state.has(PeerFlags::MET) && is_orderly {
+            match peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) && is_orderly {
                 // The peer has ended it, or will when it hears of the close.
                 true => e.peers.drop_packet(a, DropReason::PeerFailed),
                 false => refuse(&mut e.peers, &mut e.pending, w, a),
@@ -140,11 +140,11 @@ fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     match a.handler.kind {
         HandlerKind::Close if close::is_close(a.packet) => match e.peers.table[a.peer].state.is_up() {
             true => close::on_recv(&mut e.peers, a),
-            false => drop_and_tell(&mut e.peers, w, a),
+            false => drop_and_notify(&mut e.peers, w, a),
         },
         HandlerKind::Note if note::is_note(a.packet) => match e.peers.table[a.peer].state.is_up() {
             true => note::on_recv(&mut e.ops.recvs, &mut e.ops.reads, &mut e.peers, &mut e.pending, w, a),
-            false => drop_and_tell(&mut e.peers, w, a),
+            false => drop_and_notify(&mut e.peers, w, a),
         },
         // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
         HandlerKind::Eager

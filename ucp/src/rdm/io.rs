@@ -238,8 +238,9 @@ pub trait Wire: ReceiveSink {
     /// Reports that a peer has read memory offered over an RMA-only lane, or asked for packets instead.
     fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
 
-    /// Reads a peer's memory over the RMA-only lane that it named, within the call. `None`: the wire has no
-    /// such lane, and nothing has happened.
+    /// Reads a peer's memory over the RMA-only lane that it named. [`NotPosted::Full`]: the peer copies a
+    /// part, `to` stays in use, and the same call is made again until it returns another result, or until
+    /// [`Wire::abandon_rma_lane_read`]. `None`: the wire has no such lane, and nothing has happened.
     fn read_rma_lane(
         &mut self,
         _peer: PeerId,
@@ -250,8 +251,8 @@ pub trait Wire: ReceiveSink {
         None
     }
 
-    /// Gives up a read for which [`Wire::read_rma_lane`] found no room. Nobody writes to its memory any more
-    /// when this returns.
+    /// Gives up a read that [`Wire::read_rma_lane`] answered by [`NotPosted::Full`]. Nobody writes to its
+    /// memory any more when this returns.
     fn abandon_rma_lane_read(&mut self, _peer: PeerId) {}
 
     /// Writes bytes of ours, which lie in `reg`, to the other end of a lane: at least one, and at most

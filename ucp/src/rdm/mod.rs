@@ -100,17 +100,17 @@ pub use peers::unknown_peers::{has_unknown_peers, mark_connected, remove_unknown
 pub use peers::wires::Wires;
 pub use peers::workers::is_same_worker;
 pub use pending::Pending;
-pub use protocol::{Kind, Protocol, Sync};
+pub use protocol::{DeliveryComplete, Kind, Protocol};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
 pub use protocols::note::{Note, send_note};
-pub use protocols::peer_error::{Cancel, tell_lost_peers};
+pub use protocols::peer_error::{Cancel, notify_lost_peers};
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
 pub use recv::discard_queue::Discard;
 pub use recv::discards::discard;
-pub use recv::elsewhere::close_over_limit;
+pub use recv::external_bytes::close_over_limit;
 pub use recv::receives::Receives;
 use recv::streams::break_streams;
 pub use recv::streams::{ConnectionStreams, WORKER_STREAM, stream_error};
@@ -210,7 +210,7 @@ impl Engine {
                 self.fail_lost_lanes(w);
                 self.drive(w, peer);
             }
-            Next::Met => {
+            Next::HandshakeReceived => {
                 peer_error::send_unsent_errors(self, w, peer);
                 rail_set::trigger_rails(&mut self.peers, w, peer);
                 self.fail_lost_lanes(w);
@@ -324,7 +324,7 @@ fn on_ordered<W: Wire>(
             if e.peers.table[a.peer].state.refuses_packets() && !e.peers.table[a.peer].keeps_order() =>
         {
             if close::is_close(a.packet) {
-                peer_error::tell_lost(&mut e.peers, w, a.peer);
+                peer_error::notify_lost(&mut e.peers, w, a.peer);
             }
             e.peers.refuse_closed(&mut e.pending, a);
             let peer = &mut e.peers.table[a.peer];
@@ -340,7 +340,7 @@ fn on_ordered<W: Wire>(
             }
         }
         MsgOrder::Early if is_lost(&e.peers, a.peer) => {
-            dispatch::drop_and_tell(&mut e.peers, w, a);
+            dispatch::drop_and_notify(&mut e.peers, w, a);
         }
         MsgOrder::Early
             if !e.pending.held_packets.has_reorder_room(bytes.len(), e.peers.cfg.unexpected_hard_max) =>
@@ -451,7 +451,7 @@ impl Peers {
     #[inline]
     pub fn features(&self, peer: PeerId) -> Option<Features> {
         let peer = self.table.get(peer)?;
-        peer.state.has(PeerFlags::MET).then_some(peer.features)
+        peer.state.has(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
     }
 
     /// Returns the peer that has this source now.

@@ -2,7 +2,7 @@
 
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::peer::Ctl;
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::status::PeerError;
 
 /// The engine's next action for a peer.
@@ -16,7 +16,7 @@ pub(in crate::rdm) enum Next {
     /// Ask the peer's rails for their HANDSHAKEs, then send what is queued.
     DriveRails,
     /// The peer's HANDSHAKE has arrived: send what waited for it.
-    Met,
+    HandshakeReceived,
     /// Dispatch packets of the reorder window that are in order now.
     InOrder,
     /// The peer has sent a close, with this code; `taken` is our first message that it has not taken.
@@ -38,8 +38,10 @@ impl Next {
     #[inline]
     pub fn receipt(envelope: &Envelope) -> Next {
         match envelope.protocol.sync() {
-            Sync::Yes => Next::Ctl(Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id }),
-            Sync::No => Next::Nothing,
+            DeliveryComplete::Yes => {
+                Next::Ctl(Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id })
+            }
+            DeliveryComplete::No => Next::Nothing,
         }
     }
 }

@@ -48,7 +48,7 @@ impl Kind {
 
 /// Completion semantics of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum Sync {
+pub enum DeliveryComplete {
     /// Complete when the buffer may be reused.
     #[default]
     No,
@@ -97,13 +97,13 @@ impl Protocol {
 
     /// Returns the variant for this completion.
     #[inline]
-    pub const fn with(self, sync: Sync) -> Protocol {
+    pub const fn with(self, sync: DeliveryComplete) -> Protocol {
         match (self.plain(), sync) {
-            (Protocol::Eager, Sync::Yes) => Protocol::DcEager,
-            (Protocol::Medium, Sync::Yes) => Protocol::DcMedium,
-            (Protocol::LongCts, Sync::Yes) => Protocol::DcLongCts,
+            (Protocol::Eager, DeliveryComplete::Yes) => Protocol::DcEager,
+            (Protocol::Medium, DeliveryComplete::Yes) => Protocol::DcMedium,
+            (Protocol::LongCts, DeliveryComplete::Yes) => Protocol::DcLongCts,
             // [M7.9]
-            (Protocol::RuntRead, Sync::Yes) => Protocol::LongRead,
+            (Protocol::RuntRead, DeliveryComplete::Yes) => Protocol::LongRead,
             (protocol, _) => protocol,
         }
     }
@@ -123,10 +123,10 @@ impl Protocol {
 
     /// Whether a send by this protocol ends by a RECEIPT.
     #[inline]
-    pub const fn sync(self) -> Sync {
+    pub const fn sync(self) -> DeliveryComplete {
         match self {
-            Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => Sync::Yes,
-            _ => Sync::No,
+            Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => DeliveryComplete::Yes,
+            _ => DeliveryComplete::No,
         }
     }
 

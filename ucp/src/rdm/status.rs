@@ -2,7 +2,7 @@
 
 use super::ids::PeerId;
 use crate::wire::EfaStatus;
-use ucs::{StaticText, Status};
+use ucs::{InternedStr, Status};
 
 /// Error of a peer, or of one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum PeerError {
     NoMemory,
     /// A finite kind of object that is needed to reach it is used up.
     #[error("no more {0} to reach the peer with")]
-    Exhausted(StaticText),
+    Exhausted(InternedStr),
     /// It has closed its endpoint to us by force.
     #[error("peer has closed the connection")]
     Closed,
@@ -49,19 +49,19 @@ pub enum PeerError {
 pub enum LocalError {
     /// The transport does not have this call.
     #[error("the transport does not support {0}")]
-    Unsupported(StaticText),
+    Unsupported(InternedStr),
     /// The arguments do not fit together, for this reason.
     #[error("the transport refused the arguments: {0}")]
-    InvalidParam(StaticText),
+    InvalidParam(InternedStr),
     /// The data exceeds a limit of the transport: which, in words.
     #[error("{0}")]
-    TooLong(StaticText),
+    TooLong(InternedStr),
     /// The transport's endpoint has no other end yet.
     #[error("the transport's endpoint is not connected yet")]
     NotConnected,
     /// A system call failed: which, and why.
     #[error("{0}")]
-    System(StaticText),
+    System(InternedStr),
 }
 
 impl PeerError {
@@ -139,7 +139,8 @@ impl PeerError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatatypeError {
-    /// `pack` returned no bytes before the end, or more than it was asked for. The peer got zeros instead.
+    /// `pack` returned no bytes before the end, or more than it was asked for. Nothing of the message was
+    /// sent, or it is withdrawn; a peer without PEER_ERROR that has a part of it gets zeros.
     #[error("the pack callback returned a wrong number of bytes")]
     Pack,
     /// `unpack` returned this status.

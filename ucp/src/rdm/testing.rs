@@ -10,7 +10,7 @@ use crate::rdm::io::{
     Flushed, LaneId, NotPosted, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote, RmaAddress, Wire,
 };
 use crate::rdm::op::{Piece, RecvBuf, SendBuf};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineConfig, EngineEvent, RecvArgs, RecvKind, SendArgs, Started};
 use crate::rdm::{Engine, RecvStatus};
@@ -565,7 +565,14 @@ impl Net {
         self.send_args(
             me,
             to,
-            SendArgs { buf: send_buf(bytes), tag, sync: Sync::No, cq_data: None, protocol, user: 1 },
+            SendArgs {
+                buf: send_buf(bytes),
+                tag,
+                sync: DeliveryComplete::No,
+                cq_data: None,
+                protocol,
+                user: 1,
+            },
         )
     }
 

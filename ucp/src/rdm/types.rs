@@ -8,7 +8,7 @@ use crate::rdm::flow::retry::RetryPolicy;
 use crate::rdm::ids::{MsgHandle, OpId, PeerId, Source, WireId};
 use crate::rdm::io::Rdma;
 use crate::rdm::op::{RecvBuf, SendBuf};
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::rdm::recv::matching::Pattern;
 use crate::rdm::status::{OpError, PeerError, RecvStatus};
@@ -93,7 +93,8 @@ pub struct EngineConfig {
     pub rma_rails: u8,
     /// Fewest bytes of a put or get that go over one rail.
     pub rma_chunk: u64,
-    /// High half of memory keys: differs between workers.
+    /// Seed of the retry delays; also the high half of memory keys of an engine that has a memory table of
+    /// its own. Differs between workers.
     pub nonce: u32,
     /// Length of the headers that peers' REQ packets carry once they have our HANDSHAKE.
     pub req_len: ReqLen,
@@ -135,8 +136,8 @@ pub struct SendArgs {
     pub buf: SendBuf,
     /// The tag; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// Completion; a delivery complete protocol implies [`Sync::Yes`].
-    pub sync: Sync,
+    /// Completion; a delivery complete protocol implies [`DeliveryComplete::Yes`].
+    pub sync: DeliveryComplete,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
     /// Protocol (from `select`). An eager one becomes MEDIUM if the message does not fit one packet.

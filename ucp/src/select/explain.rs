@@ -7,7 +7,7 @@ use super::cost;
 use super::key::{ReadSupport, RecvMode, SelectKey};
 use super::table::Table;
 use super::thresholds::{Thresholds, allowed_protocols, capacity, curve, message_protocols};
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 
 /// Result for one candidate at one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +116,9 @@ pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 
     };
     let verdict = match key.peer.recv_mode {
         RecvMode::Packets => Verdict::PacketsOnly,
-        RecvMode::ZeroCopy if key.kind != Kind::Untagged || key.sync == Sync::Yes => Verdict::NoHeaders,
+        RecvMode::ZeroCopy if key.kind != Kind::Untagged || key.sync == DeliveryComplete::Yes => {
+            Verdict::NoHeaders
+        }
         RecvMode::ZeroCopy if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
         RecvMode::ZeroCopy => Verdict::Taken,
     };
@@ -157,7 +159,7 @@ fn why_impossible(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len:
         }),
         _ if key.peer.reads == ReadSupport::No => Some(Verdict::PeerNoRdmaRead),
         Protocol::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
-        Protocol::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
+        Protocol::RuntRead if key.sync == DeliveryComplete::Yes => Some(Verdict::NotSync),
         _ => fits.filter(|_| !by_host),
     }
 }

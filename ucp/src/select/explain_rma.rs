@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::rdm::Emulation;
 use crate::rdm::features::{RdmaUnavailable, ReqHdr, direct_read, direct_write};
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::rma::RmaProtocol;
 use crate::wire::Features;
 
@@ -37,7 +37,7 @@ pub struct RmaKey {
     /// Kind of operation.
     pub op: RmaOp,
     /// When a put completes.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Access to the memory.
     pub access: RemoteAccess,
     /// Completion data for the target.

@@ -3,7 +3,7 @@
 
 use super::cost::{Costs, Line};
 use crate::rdm::features::ReqHdr;
-use crate::rdm::protocol::{Kind, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind};
 use crate::wire::Features;
 
 /// Kind of memory of a message.
@@ -102,7 +102,7 @@ pub struct SelectKey {
     /// Tagged or untagged send.
     pub kind: Kind,
     /// When the send completes.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Kind of memory.
     pub mem: MemKind,
     /// Whether it carries completion data.
@@ -153,7 +153,7 @@ impl SelectKey {
     }
 
     /// Key for host memory without completion data.
-    pub fn new(kind: Kind, sync: Sync, wire: WireCaps, peer: PeerCaps) -> SelectKey {
+    pub fn new(kind: Kind, sync: DeliveryComplete, wire: WireCaps, peer: PeerCaps) -> SelectKey {
         SelectKey { kind, sync, mem: MemKind::Host, cq_data: CqData::No, wire, peer }
     }
 }

@@ -17,7 +17,7 @@ mod tests;
 pub mod thresholds;
 
 pub use crate::rdm::features::ReqHdr;
-pub use crate::rdm::protocol::{Kind, Protocol, Sync};
+pub use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 pub use atomic::{AtomicVerdict, explain_atomic};
 pub use cost::{Costs, Line, RemoteMem};
 pub use explain::{Candidate, Verdict, explain};

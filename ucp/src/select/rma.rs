@@ -9,7 +9,7 @@
 use crate::rdm::Emulation;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::io::Rdma;
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::rma::RmaProtocol;
 use crate::rdm::rma::{MAX_COPY, PacketOrder};
 use crate::wire::ctl::ReadRsp;
@@ -85,28 +85,29 @@ impl RmaTables {
             let allowed = allowed_protocols(wire, limits, RmaOp::Put, Some(remote_mem), sync);
             Table::cheapest(&allowed, RmaProtocol::DirectWrite)
         };
-        let puts = |remote_mem| [Sync::No, Sync::Yes].map(|sync| put(remote_mem, sync));
+        let puts =
+            |remote_mem| [DeliveryComplete::No, DeliveryComplete::Yes].map(|sync| put(remote_mem, sync));
         let get = |remote_mem| {
             Table::cheapest(
-                &allowed_protocols(wire, limits, RmaOp::Get, Some(remote_mem), Sync::No),
+                &allowed_protocols(wire, limits, RmaOp::Get, Some(remote_mem), DeliveryComplete::No),
                 RmaProtocol::DirectRead,
             )
         };
-        let packets = allowed_protocols(wire, limits, RmaOp::Put, None, Sync::No);
+        let packets = allowed_protocols(wire, limits, RmaOp::Put, None, DeliveryComplete::No);
         let backend = |op, sync| Table::cheapest(&backends(wire, limits, op, sync), RmaBackend::Kernel);
         RmaTables {
             put: [puts(RemoteMem::Allocated), puts(RemoteMem::Registered)],
             put_packets: Table::cheapest(&packets, RmaProtocol::EagerWrite),
             get: [get(RemoteMem::Allocated), get(RemoteMem::Registered)],
-            kernel_put: [Sync::No, Sync::Yes].map(|sync| backend(RmaOp::Put, sync)),
-            kernel_get: backend(RmaOp::Get, Sync::No),
+            kernel_put: [DeliveryComplete::No, DeliveryComplete::Yes].map(|sync| backend(RmaOp::Put, sync)),
+            kernel_get: backend(RmaOp::Get, DeliveryComplete::No),
         }
     }
 
     /// Picks what moves `len` bytes of memory that the kernel reaches.
     // HOT
     #[inline]
-    pub const fn backend(&self, op: RmaOp, sync: Sync, len: usize) -> RmaBackend {
+    pub const fn backend(&self, op: RmaOp, sync: DeliveryComplete, len: usize) -> RmaBackend {
         match op {
             RmaOp::Put => self.kernel_put[sync as usize].pick(len),
             RmaOp::Get => self.kernel_get.pick(len),
@@ -117,7 +118,7 @@ impl RmaTables {
     /// packets if the peer does not read.
     // HOT
     #[inline]
-    pub const fn put(&self, device: DeviceRdma, sync: Sync, len: usize) -> RmaProtocol {
+    pub const fn put(&self, device: DeviceRdma, sync: DeliveryComplete, len: usize) -> RmaProtocol {
         match device {
             DeviceRdma::No => self.put_packets.pick(len),
             DeviceRdma::Only => RmaProtocol::DirectWrite,
@@ -165,12 +166,15 @@ pub(super) fn curve(
     wire: &RmaWire,
     protocol: RmaProtocol,
     remote_mem: RemoteMem,
-    sync: Sync,
+    sync: DeliveryComplete,
     max_payload: usize,
 ) -> Curve {
     let costs = wire.costs.sanitized();
-    let acked =
-        if wire.order == PacketOrder::Kept && sync == Sync::No { ExtraPacket::No } else { ExtraPacket::Yes };
+    let acked = if wire.order == PacketOrder::Kept && sync == DeliveryComplete::No {
+        ExtraPacket::No
+    } else {
+        ExtraPacket::Yes
+    };
     let line = |step, extra| cost::rma(&costs, step, max_payload, extra);
     match protocol {
         RmaProtocol::EagerWrite => copied(&costs, line(RmaStep::Packet, acked), 0, max_payload),
@@ -188,7 +192,7 @@ pub(super) fn curve(
         RmaProtocol::LongReadWrite => {
             one_line(line(RmaStep::Read, ExtraPacket::No), max_payload.saturating_add(1), usize::MAX)
         }
-        RmaProtocol::DirectWrite if sync == Sync::Yes => one_line(
+        RmaProtocol::DirectWrite if sync == DeliveryComplete::Yes => one_line(
             line(RmaStep::PutDirect(remote_mem, LocalMem::Registered), ExtraPacket::No),
             0,
             usize::MAX,
@@ -217,7 +221,7 @@ fn allowed_protocols(
     limits: &Thresholds,
     op: RmaOp,
     device: Option<RemoteMem>,
-    sync: Sync,
+    sync: DeliveryComplete,
 ) -> Vec<AllowedProtocol<RmaProtocol>> {
     let (direct, short, long, max_rdma, threshold) = match op {
         RmaOp::Put => {
@@ -269,7 +273,12 @@ fn allowed_protocols(
 
 /// Kernel and engine with ranges and costs. Settings for devices apply to the kernel too: neither uses the
 /// peer's processor.
-fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<AllowedProtocol<RmaBackend>> {
+fn backends(
+    wire: &RmaWire,
+    limits: &Thresholds,
+    op: RmaOp,
+    sync: DeliveryComplete,
+) -> Vec<AllowedProtocol<RmaBackend>> {
     let Some(kernel) = kernel(wire, op) else { return Vec::new() };
     let threshold = match op {
         RmaOp::Put => limits.min_rdma_put,

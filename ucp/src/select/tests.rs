@@ -20,7 +20,7 @@ fn wire(reads: ReadSupport) -> WireCaps {
     WireCaps { mtu: 1000, reads, reads_allocated: reads, kernel: None, costs: Costs::default() }
 }
 
-fn key(sync: Sync, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
+fn key(sync: DeliveryComplete, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
     SelectKey::new(Kind::Tagged, sync, wire(reads), PeerCaps { reads: peer, ..PeerCaps::default() })
 }
 
@@ -37,14 +37,14 @@ fn borders_of_the_wire() {
     use Kind::{Tagged, Untagged};
     use ReqHdr::{Bare, Connid, RawAddr};
     let golden = [
-        (Untagged, Sync::No, RawAddr, MTU - 48),
-        (Tagged, Sync::No, RawAddr, MTU - 56),
-        (Untagged, Sync::No, Connid, MTU - 12),
-        (Tagged, Sync::No, Connid, MTU - 20),
-        (Untagged, Sync::Yes, Connid, MTU - 20),
-        (Tagged, Sync::Yes, Connid, MTU - 28),
-        (Untagged, Sync::No, Bare, MTU - 8),
-        (Tagged, Sync::Yes, Bare, MTU - 24),
+        (Untagged, DeliveryComplete::No, RawAddr, MTU - 48),
+        (Tagged, DeliveryComplete::No, RawAddr, MTU - 56),
+        (Untagged, DeliveryComplete::No, Connid, MTU - 12),
+        (Tagged, DeliveryComplete::No, Connid, MTU - 20),
+        (Untagged, DeliveryComplete::Yes, Connid, MTU - 20),
+        (Tagged, DeliveryComplete::Yes, Connid, MTU - 28),
+        (Untagged, DeliveryComplete::No, Bare, MTU - 8),
+        (Tagged, DeliveryComplete::Yes, Bare, MTU - 24),
     ];
     for (kind, sync, hdr, eager_max) in golden {
         let wire = WireCaps { mtu: MTU, ..wire(ReadSupport::No) };
@@ -61,7 +61,7 @@ fn borders_of_the_wire() {
 
 #[test]
 fn cq_data_takes_eight_bytes() {
-    let mut key = key(Sync::No, ReadSupport::No, ReadSupport::No);
+    let mut key = key(DeliveryComplete::No, ReadSupport::No, ReadSupport::No);
     let without = Table::new(&key, &Thresholds::default()).eager_max();
     key.cq_data = CqData::Yes;
     assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), without - 8);
@@ -82,7 +82,7 @@ fn read_threshold_is_where_the_costs_cross() {
         get: [read; 2],
         ..Costs::default()
     };
-    let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
+    let mut key = key(DeliveryComplete::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.costs = costs;
     // At 10 000 bytes both take the same, and the first one named is taken.
     let auto = Thresholds::default();
@@ -119,7 +119,7 @@ fn read_threshold_without_a_device() {
     let wire = WireCaps { reads: ReadSupport::No, costs, ..wire(ReadSupport::Yes) };
     let host = SelectKey::new(
         Kind::Tagged,
-        Sync::No,
+        DeliveryComplete::No,
         wire,
         PeerCaps { reads: ReadSupport::Yes, ..PeerCaps::default() },
     );
@@ -162,7 +162,9 @@ fn read_threshold_without_a_device() {
 
 #[test]
 fn settings_take_precedence_over_costs() {
-    let all = |limits: Thresholds| ranges_of(&key(Sync::No, ReadSupport::Yes, ReadSupport::Yes), &limits);
+    let all = |limits: Thresholds| {
+        ranges_of(&key(DeliveryComplete::No, ReadSupport::Yes, ReadSupport::Yes), &limits)
+    };
     let auto = Thresholds { min_read: Some(usize::MAX), ..Thresholds::default() };
     let rndv = |from| all(Thresholds { rndv_thresh: Some(from), ..auto });
     assert_eq!(rndv(5000)[1..3], [(945, Protocol::Medium), (5000, Protocol::LongCts)]);
@@ -176,7 +178,7 @@ fn settings_take_precedence_over_costs() {
     let runts = Thresholds { runt_size: 100, min_read: Some(2000), ..Thresholds::default() };
     assert_eq!(all(runts)[2], (2000, Protocol::RuntRead));
     assert_eq!(
-        ranges_of(&key(Sync::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
+        ranges_of(&key(DeliveryComplete::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
         (2000, Protocol::LongRead)
     );
     let push_limit = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
@@ -186,7 +188,7 @@ fn settings_take_precedence_over_costs() {
 
 #[test]
 fn libfabric_thresholds() {
-    let key = key(Sync::No, ReadSupport::Yes, ReadSupport::Unknown);
+    let key = key(DeliveryComplete::No, ReadSupport::Yes, ReadSupport::Unknown);
     let want = [
         (0, Protocol::Eager),
         (945, Protocol::Medium),
@@ -198,7 +200,7 @@ fn libfabric_thresholds() {
 
 #[test]
 fn exactly_one_candidate_is_taken() {
-    let mut key = key(Sync::Yes, ReadSupport::Yes, ReadSupport::Unknown);
+    let mut key = key(DeliveryComplete::Yes, ReadSupport::Yes, ReadSupport::Unknown);
     key.wire.mtu = 4096;
     let limits = Thresholds { min_read: Some(1 << 20), ..Thresholds::default() };
     for len in [0, 1, 4032, 4033, 65536, 65537, 1 << 20, usize::MAX] {
@@ -219,7 +221,7 @@ fn exactly_one_candidate_is_taken() {
 
 #[test]
 fn zero_copy_receive_mode_takes_only_payload() {
-    let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
+    let mut key = key(DeliveryComplete::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.mtu = 4096;
     let all =
         |key: &SelectKey, len| explain(key, &Thresholds::default(), len).map(|c| (c.protocol, c.verdict));
@@ -230,7 +232,7 @@ fn zero_copy_receive_mode_takes_only_payload() {
     assert!(all(&key, 8)[..5].iter().all(|(_, why)| *why == Verdict::ZeroCopyRecv));
     assert_eq!(all(&key, 4096)[5], (Protocol::UserQp, Verdict::Taken));
     assert_eq!(all(&key, 4097)[5].1, Verdict::TooLong { max: 4096 });
-    key.sync = Sync::Yes;
+    key.sync = DeliveryComplete::Yes;
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "one that is to be confirmed");
 }
 
@@ -298,7 +300,7 @@ proptest! {
     ) {
         let reads = [ReadSupport::No, ReadSupport::Yes, ReadSupport::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
-        let sync = if sync { Sync::Yes } else { Sync::No };
+        let sync = if sync { DeliveryComplete::Yes } else { DeliveryComplete::No };
         let (mem, host, of_allocated) = match mem_kind {
             0 => (MemKind::Host, ours, ours_other),
             1 => (MemKind::Process, ours, ours_other),
@@ -331,7 +333,7 @@ proptest! {
             if matches!(protocol, Protocol::LongRead | Protocol::RuntRead) {
                 prop_assert!(readable && reads[theirs] != ReadSupport::No);
                 prop_assert!(limits.min_read.is_none_or(|min| len >= min));
-                prop_assert_eq!(protocol == Protocol::RuntRead, limits.runt_size > 0 && sync == Sync::No);
+                prop_assert_eq!(protocol == Protocol::RuntRead, limits.runt_size > 0 && sync == DeliveryComplete::No);
             }
             if protocol.plain() == Protocol::Medium {
                 let most = limits.rndv_thresh.map(|n| n.saturating_sub(1)).or(limits.medium_max);
@@ -372,7 +374,7 @@ proptest! {
         let remote_mem = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
         let one = one_packet(RmaOp::Put, mtu, wire.order, ReqHdr::FIRST, false);
         for len in lens.into_iter().flatten().chain([0, 1, one, one + 1]) {
-            for sync in [Sync::No, Sync::Yes] {
+            for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
                 let put = tables.put(DeviceRdma::Also(remote_mem), sync, len);
                 if refused && write > 0 {
                     prop_assert_eq!(put, RmaProtocol::DirectWrite);

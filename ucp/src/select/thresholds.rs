@@ -6,7 +6,7 @@ use ucs::config::{Auto, ConfigValue};
 use super::cost::{self, Curve, copied};
 use super::key::{CqData, ReadSupport, SelectKey};
 use super::table::{AllowedProtocol, Table, TargetCpu};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 
 /// Sizes at which protocols change, as set by the user; `None`: by the cost model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -129,7 +129,7 @@ pub(super) fn can_read(key: &SelectKey) -> bool {
 }
 
 /// Protocols of messages in order of preference among equals.
-pub(super) fn message_protocols(sync: Sync) -> [Protocol; 5] {
+pub(super) fn message_protocols(sync: DeliveryComplete) -> [Protocol; 5] {
     let [eager, medium, long] =
         [Protocol::Eager, Protocol::Medium, Protocol::LongCts].map(|protocol| protocol.with(sync));
     [eager, medium, long, Protocol::LongRead, Protocol::RuntRead]

@@ -3,7 +3,9 @@
 //! takes few bytes.
 
 use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
-use ucp::rdm::{Engine, EngineConfig, Protocol, RecvArgs, RecvBuf, RecvKind, SendArgs, SendBuf, Sync};
+use ucp::rdm::{
+    DeliveryComplete, Engine, EngineConfig, Protocol, RecvArgs, RecvBuf, RecvKind, SendArgs, SendBuf,
+};
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
 
@@ -115,7 +117,14 @@ fn warm_engine_allocates_nothing() {
             }
             // SAFETY: `bytes` outlives both engines and is constant.
             let buf = unsafe { SendBuf::new(bytes.as_ptr(), len) };
-            let send = SendArgs { buf, tag: Some(n), sync: Sync::No, cq_data: None, protocol: row, user: n };
+            let send = SendArgs {
+                buf,
+                tag: Some(n),
+                sync: DeliveryComplete::No,
+                cq_data: None,
+                protocol: row,
+                user: n,
+            };
             a.engine.send(&mut a.line, a.peer, send);
         }
         pump(&mut a, &mut b, backwards);
@@ -152,7 +161,7 @@ fn meet(a: &mut End, peer: u16) {
     b.engine.recv(&mut b.line, RecvArgs { buf, kind: RecvKind::Untagged, from: None, user: 0 });
     // SAFETY: as above.
     let buf = unsafe { SendBuf::new([].as_ptr(), 0) };
-    let (sync, protocol) = (Sync::No, Protocol::Eager);
+    let (sync, protocol) = (DeliveryComplete::No, Protocol::Eager);
     a.engine.send(&mut a.line, a.peer, SendArgs { buf, tag: None, sync, cq_data: None, protocol, user: 0 });
     pump(a, &mut b, false);
     while a.engine.pending_mut().take_event().is_some() {}

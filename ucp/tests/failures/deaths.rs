@@ -8,7 +8,7 @@ use std::time::Duration;
 use ucp::rdm::EngineSnapshot;
 use ucp::{
     ANY_TAG, Access, AmProto, AtomicOp, CloseMode, Context, Ep, EpParams, Error, Match, Mem, RecvRequest,
-    Rkey, RmaParams, SendRequest, TAG_MASK_FULL, Worker, select::Sync,
+    Rkey, RmaParams, SendRequest, TAG_MASK_FULL, Worker, select::DeliveryComplete,
 };
 use ucs::config::Source;
 use uct::efa::dev::Gid;
@@ -125,7 +125,7 @@ impl Rig {
         let recv = || (1, end_of_recv(self.workers[1].recv(from, Vec::with_capacity(LEN))));
         let packets = Rkey::from_key(self.mem.key());
         let device = ep.unpack_rkey(&self.mem.pack_rkey()).unwrap();
-        let (at, sync) = (self.mem.addr(), RmaParams { sync: Sync::Yes, ..RmaParams::default() });
+        let (at, sync) = (self.mem.addr(), RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() });
         let one = |end: End| vec![(0, end)];
         let value = |request: ucp::FetchRequest<u64>| -> End {
             let mut request = Some(request);

@@ -259,7 +259,7 @@ fn operations_with_a_dead_peer_name_it() {
     let recv = a.recv(Match::tagged(9, ANY_TAG).from(&ep), vec![0; 100]);
     let many = || a.recv_multi(Match::tagged(10, ANY_TAG).from(&ep), vec![0; 100], 8).unwrap();
     let before = many();
-    let acked = ucp::RmaParams { sync: ucp::select::Sync::Yes, ..Default::default() };
+    let acked = ucp::RmaParams { sync: ucp::select::DeliveryComplete::Yes, ..Default::default() };
     let put = ep.put_with(bytes(5, 100_000), at, &rkey, &acked);
     let get = ep.get(vec![0; 100_000], at, &rkey);
     let flush = ep.flush();

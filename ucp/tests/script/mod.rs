@@ -15,9 +15,9 @@ use ucp::rdm::io::{PeerError, PeerId, Source};
 use ucp::rdm::rma::FenceScope;
 use ucp::rdm::rma::mem::{Access, Region};
 use ucp::rdm::{
-    AtomicArgs, Cancel, DomainId, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey,
-    MsgHandle, OpId, ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind, RmaProtocol, Scatter,
-    SendArgs, SendBuf, Started, Sync, UserRecvEnd, WireId,
+    AtomicArgs, Cancel, DeliveryComplete, DomainId, Engine, EngineConfig, EngineEvent, EngineSnapshot,
+    Gather, GetArgs, MemKey, MsgHandle, OpId, ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind,
+    RmaProtocol, Scatter, SendArgs, SendBuf, Started, UserRecvEnd, WireId,
 };
 use ucp::wire::{AtomicOp, Datatype, EfaStatus, Iovs, MsgClass, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
@@ -235,8 +235,10 @@ impl Live {
                 let len = usize::from(script.word()?) % ROOM;
                 let row = [RmaProtocol::EagerWrite, RmaProtocol::DirectWrite, RmaProtocol::LongReadWrite]
                     [usize::from(step / 20) % 3];
-                let (local, sync) =
-                    (Gather::one(self.lend(len)), [Sync::No, Sync::Yes][usize::from(step >> 7)]);
+                let (local, sync) = (
+                    Gather::one(self.lend(len)),
+                    [DeliveryComplete::No, DeliveryComplete::Yes][usize::from(step >> 7)],
+                );
                 let cq_data = (step & 2 != 0).then_some(6);
                 let args = PutArgs {
                     local,
@@ -270,7 +272,7 @@ impl Live {
                 let compare = (step & 0x80 != 0).then(|| Gather::one(self.lend(len)));
                 let result = (step & 0xc0 != 0).then(|| Scatter::one(self.room(len)));
                 let remote = Live::remote(len, 0);
-                let (sync, user) = (Sync::No, self.next);
+                let (sync, user) = (DeliveryComplete::No, self.next);
                 let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user };
                 let started = self.engine.atomic(&mut self.device, to, args);
                 self.started(started);

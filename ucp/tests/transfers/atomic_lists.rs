@@ -2,7 +2,7 @@
 //! differently. Neighbours stay untouched; invalid lists are rejected before anything is sent.
 
 use crate::common::Pair;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{Access, AtomicIovParams, AtomicOp, Datatype, Error, Iov, Mem, OpStatus, RemoteIov, Rkey};
 
 const WORDS: usize = 16;
@@ -69,7 +69,7 @@ const NOTHING: AtomicIovParams<'static> = AtomicIovParams {
     operand: &[],
     compare: &[],
     result: None,
-    sync: Sync::Yes,
+    sync: DeliveryComplete::Yes,
     done: None,
     mem: None,
 };

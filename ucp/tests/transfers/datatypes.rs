@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::common::{Pair, bytes};
 use proptest::prelude::*;
 use ucp::rdm::RecvStatus;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     AmMessage, AmParams, AmProto, Callback, CloseMode, DatatypeError, Error, Generic, GenericOps, Layout,
     Match, OpParams, OpStatus, Pack, Packed, RequestId, SendParams, StreamRecvMode, Stride, Strided,
@@ -111,11 +111,11 @@ fn messages(tls: &str) {
     for (n, len) in LENS.into_iter().enumerate() {
         let whole = bytes(n as u64, len);
         for (sync, late, room, tag) in [
-            (Sync::No, false, len, Some(3)),
-            (Sync::No, true, len, Some(3)),
-            (Sync::Yes, false, len + 10, Some(3)),
-            (Sync::No, true, len / 2, Some(3)),
-            (Sync::No, false, len / 2, None),
+            (DeliveryComplete::No, false, len, Some(3)),
+            (DeliveryComplete::No, true, len, Some(3)),
+            (DeliveryComplete::Yes, false, len + 10, Some(3)),
+            (DeliveryComplete::No, true, len / 2, Some(3)),
+            (DeliveryComplete::No, false, len / 2, None),
         ] {
             let what = tag.map_or(Match::untagged(), |tag| Match::tagged(tag, TAG_MASK_FULL));
             let recv = || pair.b.recv(what, target(room));
@@ -462,7 +462,8 @@ fn finished_exactly_once(tls: &str) {
     receive(failed, TAG.from(&pair.ba));
     // SAFETY: as above.
     let waiting = unsafe {
-        let params = SendParams { tag: Some(8), sync: Sync::Yes, ..send_params(Some(unsent.done())) };
+        let params =
+            SendParams { tag: Some(8), sync: DeliveryComplete::Yes, ..send_params(Some(unsent.done())) };
         pair.ab.send_layout_raw(unsent.generic(), &params).unwrap()
     };
     assert!(matches!(waiting, OpStatus::InProgress(_)));
@@ -749,7 +750,7 @@ proptest! {
     ) {
         let pair = Pair::on(tls);
         let (whole, room) = (bytes(9, len), len * percent / 100);
-        let sync = if sync { Sync::Yes } else { Sync::No };
+        let sync = if sync { DeliveryComplete::Yes } else { DeliveryComplete::No };
         let recv = || pair.b.recv(TAG, target(room));
         let posted = (!late).then(recv);
         let send = pair.ab.send(source(whole.clone(), step), &SendParams { sync, ..send_params(None) });

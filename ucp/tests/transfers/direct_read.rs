@@ -3,7 +3,7 @@
 
 use crate::common::{Pair, bytes};
 use ucp::rdm::Protocol;
-use ucp::select::{Kind, MemKind, Sync, Verdict};
+use ucp::select::{DeliveryComplete, Kind, MemKind, Verdict};
 use ucp::{Access, Mem, OpStatus, Rkey, RmaMethod, SendParams, TAG_MASK_FULL};
 
 const LEN: usize = 300_000;
@@ -40,7 +40,7 @@ fn transport_memory_is_read_directly(tls: &str) {
     let kinds = [
         SendParams { tag: Some(3), ..SendParams::default() },
         SendParams::default(),
-        SendParams { tag: Some(4), sync: Sync::Yes, cq_data: Some(5), ..SendParams::default() },
+        SendParams { tag: Some(4), sync: DeliveryComplete::Yes, cq_data: Some(5), ..SendParams::default() },
     ];
     // The first ones precede the handshake and the reply of the owner's fd server.
     while sent(&pair, Protocol::LongRead) == 0 {
@@ -116,14 +116,17 @@ fn reused_addresses_are_read_correctly(tls: &str) {
 fn explain_covers_both_kinds_of_memory(tls: &str) {
     let pair = Pair::on(tls);
     let taken = |mem| {
-        let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);
+        let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, DeliveryComplete::No, LEN);
         all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().protocol
     };
     assert_eq!((taken(MemKind::Host), taken(MemKind::Allocated)), (Protocol::LongCts, Protocol::LongRead));
     for mem in [MemKind::Host, MemKind::Allocated] {
-        assert_eq!(pair.ab.protocols().table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
+        assert_eq!(
+            pair.ab.protocols().table_from(mem, Kind::Tagged, DeliveryComplete::No).pick(LEN),
+            taken(mem)
+        );
     }
-    let why = pair.ab.protocols().explain(Kind::Tagged, Sync::No, LEN);
+    let why = pair.ab.protocols().explain(Kind::Tagged, DeliveryComplete::No, LEN);
     assert_eq!(
         why.iter().find(|one| one.protocol == Protocol::LongRead).unwrap().verdict,
         Verdict::NotMapped

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::common::{Pair, bytes};
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{AM_MAX_HEADER, AmProto, Error, Iov, OpParams, SendParams, TAG_MASK_FULL};
 
 /// Lengths of the pieces: from empty to what is long on every lane.
@@ -30,10 +30,10 @@ fn tagged(tls: &str) {
     let pair = Pair::on(tls);
     for (n, lens) in CUTS.iter().enumerate() {
         for (sync, cq_data, late) in [
-            (Sync::No, None, false),
-            (Sync::No, None, true),
-            (Sync::Yes, None, false),
-            (Sync::No, Some(5), true),
+            (DeliveryComplete::No, None, false),
+            (DeliveryComplete::No, None, true),
+            (DeliveryComplete::Yes, None, false),
+            (DeliveryComplete::No, Some(5), true),
         ] {
             let (whole, pieces) = cut(n as u64, lens);
             let params = SendParams { tag: Some(3), sync, cq_data, ..SendParams::default() };

@@ -37,7 +37,7 @@ fn atomic_params(mem: &Mem, result: *mut u8, count: usize) -> AtomicParams<'_> {
         operand: mem.as_ptr(),
         compare: std::ptr::null(),
         result,
-        sync: ucp::select::Sync::No,
+        sync: ucp::select::DeliveryComplete::No,
         done: None,
         mem: Some(mem),
     }
@@ -51,7 +51,7 @@ fn atomic_iov_params<'a>(mem: &'a Mem, operand: &'a [Iov], result: &'a [Iov]) ->
         operand,
         compare: &[],
         result: Some(result),
-        sync: ucp::select::Sync::No,
+        sync: ucp::select::DeliveryComplete::No,
         done: None,
         mem: Some(mem),
     }
@@ -289,7 +289,7 @@ fn a_refused_message_stays(tls: &str) {
 /// Ends of a put that is acknowledged, a get, and an atomic operation with a result on eight bytes at `at`,
 /// by a peer that claims all rights. It also posts an atomic operation, of which it hears no more.
 fn outcomes(pair: &Pair, at: u64, key: &Rkey) -> [Result<(), Error>; 3] {
-    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: ucp::select::DeliveryComplete::Yes, ..RmaParams::default() };
     let put = pair.ab.put_with(vec![1; 8], at, key, &sync);
     let get = pair.ab.get(vec![0; 8], at, key);
     pair.until(|| put.is_done() && get.is_done());
@@ -368,7 +368,7 @@ fn read_only_pages(tls: &str) {
         assert!(put.is_err() && fetched.is_err(), "{put:?} {fetched:?}");
         assert_eq!(get, Ok(()));
         // Long ones too.
-        let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+        let sync = RmaParams { sync: ucp::select::DeliveryComplete::Yes, ..RmaParams::default() };
         let put = pair.ab.put_with(vec![1; 16_000], mem.addr(), &key, &sync);
         let get = pair.ab.get(vec![0; 16_000], mem.addr(), &key);
         pair.until(|| put.is_done() && get.is_done());

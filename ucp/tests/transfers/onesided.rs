@@ -2,7 +2,7 @@
 //! memory that only packets reach: every form of the calls, flushes and fences, and wrong keys.
 
 use crate::common::{Pair, bytes};
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{Access, AtomicOp, AtomicType, Error, Iov, Mem, OpStatus, RemoteIov, Rkey, RmaMethod, RmaParams};
 
 /// Sizes around every change of protocol on every lane.
@@ -387,7 +387,7 @@ fn packets_are_used_where_faster() {
         let ways = t.pair.ab.protocols().explain_rma(&t.rkey, op, None, 8);
         assert!(matches!(ways[1].verdict, RmaVerdict::Slower { ns, best } if ns > best), "{ways:?}");
     }
-    let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() };
     let put = t.pair.ab.put_with(vec![3; 8], t.at(80), &t.rkey, &sync);
     t.pair.until(|| put.is_done());
     assert_eq!(t.mem.word(80), u64::from_le_bytes([3; 8]));
@@ -426,7 +426,7 @@ fn device_rma_needs_no_peer_progress() {
     let (sent, long) = (bytes(7, 5000), bytes(8, 300_000));
     t.pair.ab.put_blocking(&sent, t.at(0), &t.rkey).unwrap();
     t.pair.ab.put_blocking(&long, t.at(8192), &t.rkey).unwrap();
-    let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() };
     t.pair.ab.put_with(vec![3; 8], t.at(400_000), &t.rkey, &sync).wait().0.unwrap();
     assert_eq!(t.mem.word(400_000), u64::from_le_bytes([3; 8]));
     let mut got = vec![0; 5000];
@@ -509,7 +509,7 @@ fn an_atomic_longer_than_a_packet_names_the_limit() {
                     operand: ones.as_ptr().cast(),
                     compare: ones.as_ptr().cast(),
                     result: if is_fetching { old.as_mut_ptr().cast() } else { std::ptr::null_mut() },
-                    sync: Sync::No,
+                    sync: DeliveryComplete::No,
                     done: None,
                     mem: None,
                 };
@@ -642,7 +642,7 @@ fn many_local_pieces_to_and_from_several_there() {
                     RemoteIov { addr: t.at(10 * n), len, rkey: &t.rkey }
                 })
                 .collect();
-            let params = RmaParams { cq_data, sync: Sync::Yes, ..RmaParams::default() };
+            let params = RmaParams { cq_data, sync: DeliveryComplete::Yes, ..RmaParams::default() };
             let finish = |id| {
                 let mut end = None;
                 t.pair.until(|| {

@@ -7,10 +7,10 @@
 use crate::common::{LockedWorkers, is_shared, shared_worker};
 use ucp::mt::ThreadMode;
 use ucp::rdm::amo::Form;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     Access, AtomicOp, AtomicParams, Context, Datatype, Ep, EpParams, Error, Mem, OpStatus, RecvStatus, Rkey,
-    RmaParams, TAG_MASK_FULL, Worker, atomic_own_raw, get_own_raw, put_own_raw,
+    RmaParams, TAG_MASK_FULL, Worker, atomic_self_raw, get_self_raw, put_self_raw,
 };
 use ucs::config::Source;
 
@@ -52,7 +52,7 @@ impl Own {
     }
 
     fn put(&self, from: &[u8], at: u64, key: &Rkey) -> Result<OpStatus<()>, Error> {
-        let params = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+        let params = RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() };
         // SAFETY: the tests keep the bytes until the operation has ended.
         unsafe { self.ep.put_raw(from.as_ptr(), from.len(), at, key, &params) }
     }
@@ -65,7 +65,7 @@ impl Own {
             operand: with.as_ptr().cast(),
             compare: std::ptr::null(),
             result: old.as_mut_ptr().cast(),
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             done: None,
             mem: None,
         };
@@ -119,7 +119,12 @@ fn what_memory_does_not_permit_is_refused(tls: &str) {
     assert!(own.ep.atomic_fetch_blocking(AtomicOp::Sum, 1u64, base + 508, &own.key).is_err());
     let Own { worker, ep, mem, key, bytes, .. } = own;
     drop(mem);
-    let put = ep.put_with(word.to_vec(), base, &key, &RmaParams { sync: Sync::Yes, ..RmaParams::default() });
+    let put = ep.put_with(
+        word.to_vec(),
+        base,
+        &key,
+        &RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() },
+    );
     assert_eq!(put.wait().0, Err(Error::RemoteAccess(ep.peer())));
     assert!(bytes.iter().all(|word| *word == 0));
     drop(worker);
@@ -152,8 +157,12 @@ fn counted_memory_is_counted(tls: &str) {
     // SAFETY: the memory is dropped before its bytes, and no reference to them is used meanwhile.
     let mem = unsafe { context.mem_map_with(counted.as_mut_ptr().cast(), 64, params) }.unwrap();
     let key = Rkey::from_libfabric_key(&ep, mem.libfabric_key());
-    let put =
-        ep.put_with(vec![1u8; 8], mem.addr(), &key, &RmaParams { sync: Sync::Yes, ..Default::default() });
+    let put = ep.put_with(
+        vec![1u8; 8],
+        mem.addr(),
+        &key,
+        &RmaParams { sync: DeliveryComplete::Yes, ..Default::default() },
+    );
     assert_eq!(put.wait().0, Ok(()));
     assert_eq!(mem.served().writes, 1);
     // Memory of another context is not the worker's own, whatever the number.
@@ -168,20 +177,20 @@ fn calls_that_take_the_number_do_what_the_others_do_or_nothing(tls: &str) {
     let other = Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap().worker().unwrap();
     let theirs = other.connect(&own.worker.address(), EpParams::default()).unwrap();
     // SAFETY: the bytes are locals.
-    let put = |ep: &Ep, at, key| unsafe { put_own_raw(ep, [7u8; 8].as_ptr(), 8, at, key) };
+    let put = |ep: &Ep, at, key| unsafe { put_self_raw(ep, [7u8; 8].as_ptr(), 8, at, key) };
     assert!(put(&own.ep, base, key) && own.word(0) == 0x0707_0707_0707_0707);
     assert!(!put(&own.ep, base + 8, key ^ 1 << 20) && !put(&own.ep, base + 505, key));
     assert!(!put(&theirs, base + 8, key), "another worker's memory");
     let mut got = [0u8; 16];
     // SAFETY: as above.
-    let mut get = |at| unsafe { get_own_raw(&own.ep, got.as_mut_ptr(), 16, at, key) };
+    let mut get = |at| unsafe { get_self_raw(&own.ep, got.as_mut_ptr(), 16, at, key) };
     assert!(get(base) && !get(base + 504));
     assert_eq!(got, [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
     let run = |op, ty, form, (operand, compare): (u64, u64), at| {
         let mut old = 0u64;
         let operands = [(&raw const operand).cast(), (&raw const compare).cast()];
         // SAFETY: as above.
-        unsafe { atomic_own_raw(&own.ep, (op, ty, form), operands, (&raw mut old).cast(), at, key) }
+        unsafe { atomic_self_raw(&own.ep, (op, ty, form), operands, (&raw mut old).cast(), at, key) }
             .then_some(old)
     };
     let (word, half) = (Datatype::Uint64, Datatype::Int32);

@@ -43,7 +43,7 @@ fn message(pair: &Pair, seed: u64) {
 fn put_and_get(pair: &Pair, seed: u64) {
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
-    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let sync = RmaParams { sync: ucp::select::DeliveryComplete::Yes, ..RmaParams::default() };
     let put = pair.ab.put_with(bytes(seed, LEN), mem.addr(), &rkey, &sync);
     pair.until(|| put.is_done());
     assert_eq!(put.wait().0, Ok(()));

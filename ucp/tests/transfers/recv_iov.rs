@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::common::{Pair, bytes};
 use ucp::rdm::RecvStatus;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     AmProto, Callback, Error, Iov, Match, OpParams, OpStatus, RequestId, SendParams, StreamRecvMode,
     TAG_MASK_FULL,
@@ -36,12 +36,12 @@ fn messages(tls: &str) {
     for (n, lens) in CUTS.iter().enumerate() {
         let room = lens.iter().sum::<usize>();
         for (sync, late, len) in [
-            (Sync::No, false, room),
-            (Sync::No, true, room),
-            (Sync::Yes, false, room / 2),
-            (Sync::No, true, room / 2),
-            (Sync::No, false, room + 1),
-            (Sync::No, true, room + 1),
+            (DeliveryComplete::No, false, room),
+            (DeliveryComplete::No, true, room),
+            (DeliveryComplete::Yes, false, room / 2),
+            (DeliveryComplete::No, true, room / 2),
+            (DeliveryComplete::No, false, room + 1),
+            (DeliveryComplete::No, true, room + 1),
         ] {
             for tag in [Some(3), None] {
                 let whole = bytes(n as u64, len);

@@ -2,7 +2,7 @@
 //! directly, packets from senders that do not know of the mode, and unsupported operations.
 
 use crate::common::{Pair, bytes, spin};
-use ucp::rdm::{Protocol, Sync};
+use ucp::rdm::{DeliveryComplete, Protocol};
 use ucp::wire::Features;
 use ucp::{Context, Ep, Error, Match, RecvRequest, SendParams, Worker};
 use ucs::config::Source;
@@ -134,7 +134,7 @@ fn zero_copy_worker_sends_long_messages_and_rma(kind: &str) {
         assert!(receive.wait() == (Ok(receive_status(&pair, message.len())), message.clone()), "{keys:?}");
         let mem = pair.a.mem_alloc(message.len(), ucp::Access::all()).unwrap();
         let rkey = ucp::Rkey::from_key(mem.key());
-        let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
+        let params = ucp::RmaParams { sync: DeliveryComplete::Yes, ..Default::default() };
         let put = pair.ba.put_with(message.clone(), mem.addr(), &rkey, &params);
         pair.until(|| put.is_done());
         put.wait().0.unwrap();
@@ -160,7 +160,8 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
 fn receipt_follows_the_receive(kind: &str) {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(kind, &[], &[("UCX_WITHHOLD_FEATURES", &old)]);
-    let send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
+    let send =
+        pair.ab.send(b"sync".to_vec(), &SendParams { sync: DeliveryComplete::Yes, ..SendParams::default() });
     pair.until(|| pair.b.stats().rare.forwarded == 1);
     pair.settle();
     assert!(!send.is_done());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{LockedWorkers, bytes, context, is_shared, shared_worker, spin, spin_with};
 use ucp::mt::ThreadMode;
 use ucp::rdm::RecvStatus;
-use ucp::select::{Kind, Sync};
+use ucp::select::{DeliveryComplete, Kind};
 use ucp::{
     Access, AtomicOp, AtomicParams, Callback, CloseMode, ConnectError, ConnectFailure, Datatype, Ep,
     EpConnector, EpParams, Error, ErrorMode, Match, OpStatus, RequestId, Rkey, SendParams, TAG_MASK_FULL,
@@ -313,7 +313,7 @@ fn raw_callbacks_are_called_once(tls: &str) {
             operand: operand.as_ptr(),
             compare: std::ptr::null(),
             result: old.as_mut_ptr(),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             done,
             mem: None,
         };
@@ -344,6 +344,26 @@ fn unreachable_peer_is_told(tls: &str) {
     assert_eq!(send.wait().0, Err(Error::ConnectFailed(ConnectFailure::Unreachable)));
 }
 
+/// The callback of an endpoint that fails before it is connected may use the worker and make another one.
+fn error_callback_may_use_the_worker(tls: &str) {
+    let pair = Pair::on(tls);
+    let (worker, next) = (pair.a.clone(), Rc::new(RefCell::new(None)));
+    let made = next.clone();
+    let errors = ErrorMode::Peer(Box::new(move |_| {
+        worker.progress();
+        *made.borrow_mut() = Some(worker.connect_later(EpParams::default()));
+    }));
+    let (ep, connector) = pair.a.connect_later(EpParams { errors, ..EpParams::default() });
+    let send = ep.tag_send(1, vec![1]);
+    connector.fail(GIVEN_UP);
+    assert_eq!(send.wait().0, Err(GIVEN_UP));
+    let (ep, connector) = next.take().expect("the callback has been called");
+    let send = ep.tag_send(2, vec![2]);
+    connector.connect(&pair.b.address()).unwrap();
+    let recv = pair.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(1));
+    pair.until(|| recv.is_done() && send.is_done());
+}
+
 /// Making an endpoint finds out at once that a worker of this host is gone if it is asked to; else the first
 /// operation does.
 #[test]
@@ -364,7 +384,7 @@ fn endpoint_without_a_peer_can_be_asked(tls: &str) {
     assert_eq!(protocols.transports(), Vec::<&str>::new());
     assert!(protocols.rails().is_empty());
     assert_eq!(pair.a.diagnostics().peer_view(ep.peer()).map(|_| ()), None);
-    for sync in [Sync::No, Sync::Yes] {
+    for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
         let _ = (protocols.table(Kind::Tagged, sync), protocols.explain(Kind::Untagged, sync, 1 << 20));
         let _ = protocols.kernel_copy_from(Kind::Tagged, sync);
     }
@@ -396,7 +416,7 @@ on! {
         stream_bytes_come_before_their_peer_is_known one_sided_operations_wait
         each_operation_ends_when_the_peer_never_comes cancelled_operations_do_not_start
         closing_ends_within_its_time raw_callbacks_are_called_once unreachable_peer_is_told
-        endpoint_without_a_peer_can_be_asked
+        endpoint_without_a_peer_can_be_asked error_callback_may_use_the_worker
     ]
     own: "self", posix: "posix", kernel: "kernel", soft: "soft", several: "self,posix,efa",
     shared_posix: "shared posix", shared_efa: "shared efa",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{bytes, context, ends, spin};
 use ucp::select::copy_method::CopyMethod;
-use ucp::select::{Kind, Line, MemKind, Protocol, RmaChoice, RmaOp, RmaVerdict, Sync, Verdict};
+use ucp::select::{DeliveryComplete, Kind, Line, MemKind, Protocol, RmaChoice, RmaOp, RmaVerdict, Verdict};
 use ucp::{
     ANY_TAG, Access, Address, Calibration, Config, ConnectError, Context, DeviceCosts, DeviceType, Ep,
     EpParams, Error, ErrorMode, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
@@ -349,7 +349,8 @@ fn messages_arrive_by_either_method() {
         exchange_between(&ours, &theirs, |worker, ep| {
             let (stats, rare) = (worker.stats(), worker.stats().rare);
             let sent = |row| stats.sent(row).msgs;
-            let taken = ep.protocols().explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
+            let taken =
+                ep.protocols().explain_from(MemKind::Process, Kind::Tagged, DeliveryComplete::No, LONG);
             let taken =
                 taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().protocol;
             assert_eq!(rare.read_errors, 0, "{here} {there}: {rare:?}");
@@ -406,7 +407,7 @@ fn packets_replace_cma_without_permission() {
     let worker = context("kernel").worker().unwrap();
     let mut child = start("exile", "kernel", &worker);
     let ep = meet(&worker, ErrorMode::None);
-    let reads = || ep.protocols().table(Kind::Tagged, Sync::No).pick(KEPT_LEN);
+    let reads = || ep.protocols().table(Kind::Tagged, DeliveryComplete::No).pick(KEPT_LEN);
     assert_eq!(reads(), Protocol::LongRead);
     ep.tag_send_blocking(1, b"go").unwrap();
     for n in 0..KEPT {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Pair, bytes, context, ends};
 use ucp::{
-    CallAt, Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestRoom,
+    CallAt, Callback, CloseMode, Error, Match, OpParams, OpStatus, RecvStatus, RequestId, RequestParams,
     SendParams, TAG_MASK_FULL, Worker, cancel_now, flush_ep_raw, flush_worker_raw,
 };
 use ucs::Status;
@@ -189,7 +189,8 @@ fn memory_of_the_caller_holds_a_request(tls: &str) {
         // SAFETY: the block is used by this receive only, until it has ended below.
         let recv = unsafe { pair.b.with_request_memory(of_recv.start(), receive) };
         assert_eq!(recv, of_recv.request());
-        let params = SendParams { tag: Some(1), sync: ucp::select::Sync::Yes, ..SendParams::default() };
+        let params =
+            SendParams { tag: Some(1), sync: ucp::select::DeliveryComplete::Yes, ..SendParams::default() };
         // SAFETY: as above, of `out`.
         let start = || unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
         // SAFETY: as above.
@@ -437,7 +438,7 @@ fn callbacks_may_free_start_and_progress() {
 fn user_memory_belongs_to_a_request() {
     let (inits, cleanups) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (made, gone) = (inits.clone(), cleanups.clone());
-    let room = RequestRoom::bytes(24)
+    let room = RequestParams::bytes(24)
         .on_init(move |at| {
             // SAFETY: the room has 24 bytes, aligned to 16.
             unsafe { at.cast::<u64>().write(made.fetch_add(1, Ordering::Relaxed) as u64 + 1) };
@@ -447,9 +448,9 @@ fn user_memory_belongs_to_a_request() {
             assert!(unsafe { at.cast::<u64>().read() } > 0);
             gone.fetch_add(1, Ordering::Relaxed);
         });
-    let context = context("posix").with_request_room(room);
+    let context = context("posix").with_request_params(room);
     let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
-    assert_eq!((pair.a.request_room(), inits.load(Ordering::Relaxed)), (24, 0), "none before the first");
+    assert_eq!((pair.a.request_size(), inits.load(Ordering::Relaxed)), (24, 0), "none before the first");
     pair.meet();
     let mut rooms = [[0u8; 8]; 10];
     for _ in 0..1000 {

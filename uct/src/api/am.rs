@@ -217,7 +217,7 @@ pub trait Sink {
         self.on_ep_error(ep, error);
     }
     /// A receive of [`super::Iface::post_user_recv`] with this token has ended; its memory is free again.
-    fn on_user_recv(&mut self, _token: u64, _bare: UserRecv) {}
+    fn on_user_recv(&mut self, _token: u64, _recv: UserRecv) {}
     /// A peer's write with an immediate has arrived, with its bytes. Ignored by default.
     fn on_imm(&mut self, _imm: Imm) {}
 }

@@ -123,7 +123,7 @@ impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
     }
 }
 
-/// An endpoint. Each method defaults to [`Error::Unsupported`].
+/// An endpoint. Operations that a transport lacks return [`Error::Unsupported`].
 ///
 /// Remote addresses are virtual addresses of the owner, inside the key's range; anything else is
 /// [`Error::RemoteAccess`], where the wire can tell, and touches no memory outside it.

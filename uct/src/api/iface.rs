@@ -38,7 +38,7 @@ impl ArmStatus {
         match (self, other) {
             (ArmStatus::Busy, _) | (_, ArmStatus::Busy) => ArmStatus::Busy,
             (ArmStatus::Armed, other) => other,
-            (nap, ArmStatus::Armed) => nap,
+            (limited, ArmStatus::Armed) => limited,
             (ArmStatus::ArmedFor(one), ArmStatus::ArmedFor(two)) => ArmStatus::ArmedFor(one.min(two)),
         }
     }
@@ -48,7 +48,7 @@ impl ArmStatus {
         match self {
             ArmStatus::Busy => None,
             ArmStatus::Armed => Some(left),
-            ArmStatus::ArmedFor(nap) => Some(Some(left.map_or(nap, |left| left.min(nap)))),
+            ArmStatus::ArmedFor(limit) => Some(Some(left.map_or(limit, |left| left.min(limit)))),
         }
     }
 }

@@ -9,9 +9,9 @@ impl ReentryGuard<'_> {
     /// `None`: they are already.
     // HOT
     #[inline(always)]
-    pub fn begin(taking: &Cell<bool>) -> Option<ReentryGuard<'_>> {
+    pub fn begin(in_handler: &Cell<bool>) -> Option<ReentryGuard<'_>> {
         // Made only where it is to be: one that is made and dropped would end the other.
-        if taking.replace(true) { None } else { Some(ReentryGuard(taking)) }
+        if in_handler.replace(true) { None } else { Some(ReentryGuard(in_handler)) }
     }
 }
 

@@ -110,7 +110,7 @@ pub(super) struct Inner {
     queue: Queue,
     slots: Slots,
     /// A message is being delivered; no other is meanwhile.
-    taking: Cell<bool>,
+    in_handler: Cell<bool>,
     deliver_on_send: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
@@ -154,7 +154,7 @@ impl Iface {
             md: md.clone(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
-            taking: Cell::default(),
+            in_handler: Cell::default(),
             deliver_on_send: Cell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
@@ -289,14 +289,17 @@ impl Inner {
     // HOT
     #[inline(always)]
     pub(super) fn can_deliver_inline(&self) -> bool {
-        self.deliver_on_send.get() && self.queue.is_vacant() && !self.taking.get() && !self.wake.armed.get()
+        self.deliver_on_send.get()
+            && self.queue.is_vacant()
+            && !self.in_handler.get()
+            && !self.wake.armed.get()
     }
 
     /// Does that.
     // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, packet: &[u8], keep: &dyn Keep, from: u64) {
-        let _taking = ReentryGuard::begin(&self.taking);
+        let _guard = ReentryGuard::begin(&self.in_handler);
         self.handlers.dispatch(Am::new(packet, SrcAddr { node: from, port: 0 }, keep));
     }
 
@@ -365,7 +368,7 @@ impl Inner {
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let Some(taking) = ReentryGuard::begin(&self.taking) else { return 0 };
+        let Some(guard) = ReentryGuard::begin(&self.in_handler) else { return 0 };
         let mut events = 0;
         while events < max {
             let Some(arrived) = self.queue.pop() else { break };
@@ -379,7 +382,7 @@ impl Inner {
             }
             events += 1;
         }
-        drop(taking);
+        drop(guard);
         if self.pending.waiting() > 0 && max > 0 {
             events += self.dispatch_pending((max - events).max(1));
         }
@@ -400,7 +403,7 @@ impl Inner {
 struct Peek<'a> {
     queue: &'a Queue,
     taken: bool,
-    _taking: ReentryGuard<'a>,
+    _guard: ReentryGuard<'a>,
 }
 
 impl Peek<'_> {
@@ -408,10 +411,10 @@ impl Peek<'_> {
     // HOT
     #[inline(always)]
     fn begin(inner: &Inner) -> Option<Peek<'_>> {
-        ReentryGuard::begin(&inner.taking).map(|taking| Peek {
+        ReentryGuard::begin(&inner.in_handler).map(|guard| Peek {
             queue: &inner.queue,
             taken: true,
-            _taking: taking,
+            _guard: guard,
         })
     }
 }

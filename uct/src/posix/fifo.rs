@@ -1,5 +1,5 @@
 //! The synchronisation of the receive FIFO, without its memory: who may write a cell, when it may be read,
-//! when it may be written again. Called by `peer.rs` (writers) and `rx.rs` (the reader); checked exhaustively
+//! when it may be written again. Called by `link.rs` (writers) and `rx.rs` (the reader); checked exhaustively
 //! by `loom.rs`.
 //!
 //! A *ticket* numbers messages from 0 and never wraps in practice (64 bits). Ticket `t` lives in cell `t %

@@ -249,7 +249,7 @@ impl Rx {
             Err(none) => return none,
         };
         let Some((at, len, _)) = self.locate(ticket, &cell, meta) else { return PollOne::NeedsPoll };
-        let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return PollOne::Empty };
+        let Some(_guard) = ReentryGuard::begin(&self.in_handler) else { return PollOne::Empty };
         // SAFETY: `locate` vouches for the bytes; the callback's documentation warns of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = SrcAddr { node: cell.source().load(Ordering::Relaxed), port: 0 };
@@ -313,7 +313,7 @@ impl Rx {
 
     #[inline(never)]
     fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
-        let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return 0 };
+        let Some(_guard) = ReentryGuard::begin(&self.in_handler) else { return 0 };
         self.recently_active.set(true);
         let is_ping_pong = self.tuning.on_batch(|| self.seg().cell(ticket).source().load(Ordering::Relaxed));
         let first = ticket;

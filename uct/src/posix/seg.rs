@@ -1,4 +1,4 @@
-//! Layout of an interface's segment, and raw access to its parts. Made by `rx.rs`, attached by `peer.rs`.
+//! Layout of an interface's segment, and raw access to its parts. Made by `rx.rs`, attached by `link.rs`.
 //! Never makes a reference to packet bytes: atomics and raw pointers only, inside the mapping whatever the
 //! segment contains.
 //! ```text

@@ -1,4 +1,4 @@
-//! The writer table: which process owns an entry, and whether it may hold a ticket. Used by `peer.rs`
+//! The writer table: which process owns an entry, and whether it may hold a ticket. Used by `link.rs`
 //! (writers) and `rx.rs` (the reader); checked by `loom.rs`.
 //!
 //! An entry belongs to a process from [`claim_or_grow`] until it is released, or its owner is dead and

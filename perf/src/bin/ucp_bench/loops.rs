@@ -1,6 +1,6 @@
 //! The measured loops, one for each test of `perf/fabric/bench.c`.
 
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{
     Access, AtomicOp, AtomicParams, Datatype, Ep, Mem, OpStatus, Rkey, RmaParams, SendRequest, TAG_MASK_FULL,
     Worker,
@@ -151,7 +151,7 @@ impl Runner {
 
     /// A put that ends when the data are in the target's memory.
     fn put(&self, slot: usize) -> SendRequest<&'static [u8]> {
-        let params = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+        let params = RmaParams { sync: DeliveryComplete::Yes, ..RmaParams::default() };
         let at = self.remote.addr + (slot * self.size) as u64;
         self.ep.put_with(&self.out[..self.size], at, &self.remote.rkey, &params)
     }
@@ -195,7 +195,7 @@ impl Runner {
             operand: self.out.as_ptr(),
             compare: std::ptr::null(),
             result: self.back.as_mut_ptr(),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             done: None,
             mem: None,
         };

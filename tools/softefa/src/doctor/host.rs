@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ucs::config::{Source, Table as _};
 use uct::efa::dev::soft::SoftConfig;
 use uct::efa::dev::soft::link::udp::{
-    Local, header_len, local_address, longest_datagram, useful_buffer, window,
+    Local, header_len, local_address, longest_datagram, rcvbuf_for, window,
 };
 use usnic::auth::MacKey;
 
@@ -132,7 +132,7 @@ fn buffer(whose: &str, granted: usize, (datagram, wanted): (u32, u32)) -> Findin
     if fit == wanted {
         return Good(text);
     }
-    let enough = useful_buffer(datagram, wanted);
+    let enough = rcvbuf_for(datagram, wanted);
     Note(format!(
         "{text}, not {wanted}, are on their way from a peer at most: net.core.rmem_max limits it (fix there: sysctl -w \
          net.core.rmem_max={enough})"

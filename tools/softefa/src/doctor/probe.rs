@@ -163,13 +163,13 @@ pub fn set_whole(socket: &UdpSocket, whole: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uct::efa::dev::soft::link::udp::{longest_datagram, useful_buffer};
+    use uct::efa::dev::soft::link::udp::{longest_datagram, rcvbuf_for};
     use usnic::auth::Secret;
 
     #[test]
     fn the_listener_asks_for_as_much_as_any_device() {
         let longest = longest_datagram([127, 0, 0, 1].into(), u32::MAX, 0);
-        assert!(useful_buffer(longest, 4096) <= RECV_BUFFER);
+        assert!(rcvbuf_for(longest, 4096) <= RECV_BUFFER);
     }
 
     #[test]

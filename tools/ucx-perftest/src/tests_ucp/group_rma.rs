@@ -142,7 +142,7 @@ impl GroupTest<'_> {
                     operand: after.as_ptr(),
                     compare: before.as_ptr(),
                     result: std::ptr::null_mut(),
-                    sync: ucp::select::Sync::No,
+                    sync: ucp::select::DeliveryComplete::No,
                     done: None,
                     mem: None,
                 };

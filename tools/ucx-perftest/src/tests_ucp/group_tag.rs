@@ -1,7 +1,7 @@
 //! Tagged messages of one worker and many peers. Sends and receives are polled together: a member waiting for
 //! one only could deadlock with a member waiting for the other.
 
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{ANY_TAG, Match, TAG_MASK_FULL};
 
 use super::group_test::GroupTest;
@@ -19,7 +19,8 @@ impl GroupTest<'_> {
         let (out, incoming) = (each * self.targets.len() as u64, from_each * self.sources.len() as u64);
         let (mut sends, mut recvs) = (self.buffers()?, self.buffers()?);
         let window = self.spec.window as u64;
-        let sync = if self.spec.test == Test::TagSyncBw { Sync::Yes } else { Sync::No };
+        let sync =
+            if self.spec.test == Test::TagSyncBw { DeliveryComplete::Yes } else { DeliveryComplete::No };
         let checks = self.spec.validate == Validate::Yes;
         let any = Match::tagged(
             MSG,

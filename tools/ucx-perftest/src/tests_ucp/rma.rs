@@ -323,7 +323,7 @@ impl RmaTest<'_> {
                 operand: value.as_ptr(),
                 compare: compare.as_ptr(),
                 result: std::ptr::null_mut(),
-                sync: ucp::select::Sync::No,
+                sync: ucp::select::DeliveryComplete::No,
                 done: None,
                 mem: None,
             };

@@ -2,7 +2,7 @@
 
 use tools_common::boot::HexBytes;
 use tools_common::meter::Reading;
-use ucp::select::{Kind, MemKind, Sync};
+use ucp::select::{DeliveryComplete, Kind, MemKind};
 use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
 use ucs::config::Source;
 use uct::api::{DevKind, TlResource};
@@ -40,10 +40,10 @@ pub fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Fa
         .map_err(|e| Failure::Run(format!("cannot connect: {e}")))
 }
 
-pub fn sync(spec: &Spec) -> Sync {
+pub fn sync(spec: &Spec) -> DeliveryComplete {
     match spec.test {
-        Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
-        _ => Sync::No,
+        Test::TagSyncLat | Test::TagSyncBw => DeliveryComplete::Yes,
+        _ => DeliveryComplete::No,
     }
 }
 

@@ -2,7 +2,7 @@
 //! order.
 
 use ucp::rdm::RecvStatus;
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{ANY_TAG, Ep, Match, SendParams, TAG_MASK_FULL};
 
 use super::single_buffer::SingleBuffer;
@@ -20,7 +20,7 @@ const MSG: u64 = 0x6d73_6700;
 /// The receiver's acknowledgement at the end of a stream.
 const ACK: u64 = 0x6163_6b00;
 
-pub fn with_tag(tag: u64, sync: Sync) -> SendParams<'static> {
+pub fn with_tag(tag: u64, sync: DeliveryComplete) -> SendParams<'static> {
     SendParams { tag: Some(tag), sync, ..SendParams::default() }
 }
 
@@ -73,8 +73,8 @@ impl TagTest<'_> {
 
     fn pass(&mut self, TagBuffers { sends, recvs }: &mut TagBuffers, iters: u64) -> Result<(), Failure> {
         let sync = match self.spec.test {
-            Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
-            _ => Sync::No,
+            Test::TagSyncLat | Test::TagSyncBw => DeliveryComplete::Yes,
+            _ => DeliveryComplete::No,
         };
         self.wait.barrier(&self.worker)?;
         self.counter.start();
@@ -153,7 +153,7 @@ impl TagTest<'_> {
         sends: &mut WindowBuffers,
         recvs: &mut WindowBuffers,
         iters: u64,
-        sync: Sync,
+        sync: DeliveryComplete,
     ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
         let params = with_tag(MSG, sync);
@@ -208,7 +208,12 @@ impl TagTest<'_> {
         Ok(())
     }
 
-    fn send_all(&mut self, sends: &mut WindowBuffers, iters: u64, sync: Sync) -> Result<(), Failure> {
+    fn send_all(
+        &mut self,
+        sends: &mut WindowBuffers,
+        iters: u64,
+        sync: DeliveryComplete,
+    ) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         let mut ack = WindowBuffers::new(&self.worker, 1, 8, Sharing::PerSlot, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, TAG_MASK_FULL))?;
@@ -255,7 +260,7 @@ impl TagTest<'_> {
             Some((recvs, slots)) if self.is_unchecked() => self.receive_all_single(&recvs, slots, iters)?,
             _ => self.receive_each(recvs, iters)?,
         }
-        ack.send(0, self.ep, &with_tag(ACK, Sync::No))?;
+        ack.send(0, self.ep, &with_tag(ACK, DeliveryComplete::No))?;
         ack.drain(&mut self.wait)
     }
 
@@ -315,7 +320,7 @@ impl TagTest<'_> {
         sends: &mut WindowBuffers,
         recvs: &mut WindowBuffers,
         iters: u64,
-        sync: Sync,
+        sync: DeliveryComplete,
     ) -> Result<(), Failure> {
         let window = u64::from(self.spec.window);
         let (params, mut slot) = (with_tag(MSG, sync), 0);

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use ucp::rdm::amo::{Form, has_form, has_type};
-use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov, atomic_own_raw};
+use ucp::{AtomicIovParams, AtomicOp, AtomicParams, Datatype, Iov, atomic_self_raw};
 
 use super::Ep;
 use super::one_sided::{packet_key, sync_of};
@@ -184,7 +184,7 @@ impl Ep {
         if count == 1
             && let Some(key) = packet_key(key)
             // SAFETY: the caller's memory is there during the call.
-            && unsafe { atomic_own_raw(ep, (op, ty, atomic.form), [operand, compare], result, addr, key) }
+            && unsafe { atomic_self_raw(ep, (op, ty, atomic.form), [operand, compare], result, addr, key) }
         {
             self.end_send(&record, Ok(()));
             return Ok(0);

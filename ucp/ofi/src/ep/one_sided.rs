@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use ucp::select::Sync;
-use ucp::{Iov, RemoteIov, Rkey, RmaParams, get_own_raw, put_own_raw};
+use ucp::select::DeliveryComplete;
+use ucp::{Iov, RemoteIov, Rkey, RmaParams, get_self_raw, put_self_raw};
 
 use super::Ep;
 use super::complete::Op;
@@ -41,11 +41,11 @@ pub(super) unsafe fn remote_pieces<'a>(at: *const RmaIov, count: usize) -> Resul
 
 /// When an operation with these flags is complete: when the target has done it, unless the caller asks only
 /// for its buffer. Programs that count completions rely on that at every level but the lowest.
-pub(super) fn sync_of(op_flags: u64) -> Sync {
+pub(super) fn sync_of(op_flags: u64) -> DeliveryComplete {
     let levels = flags::TRANSMIT_COMPLETE | flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE;
     match op_flags & (levels | flags::INJECT_COMPLETE) {
-        flags::INJECT_COMPLETE => Sync::No,
-        _ => Sync::Yes,
+        flags::INJECT_COMPLETE => DeliveryComplete::No,
+        _ => DeliveryComplete::Yes,
     }
 }
 
@@ -108,7 +108,7 @@ impl Ep {
             && write.flags & flags::INJECT == 0
             && let Some(key) = packet_key(one.key)
             // SAFETY: the caller's bytes are there during the call.
-            && unsafe { put_own_raw(ep, at, len, one.addr, key) }
+            && unsafe { put_self_raw(ep, at, len, one.addr, key) }
         {
             self.end_send(&op, Ok(()));
             return Ok(0);
@@ -165,7 +165,7 @@ impl Ep {
             && one.len == len
             && let Some(key) = packet_key(one.key)
             // SAFETY: the caller's bytes are there during the call.
-            && unsafe { get_own_raw(ep, at, len, one.addr, key) }
+            && unsafe { get_self_raw(ep, at, len, one.addr, key) }
         {
             self.end_send(&op, Ok(()));
             return Ok(0);

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-use ucp::select::Sync;
+use ucp::select::DeliveryComplete;
 use ucp::{Iov, Layout, SendParams, send_now_raw};
 
 use super::Ep;
@@ -222,15 +222,21 @@ impl Ep {
             self.end_send(&op, Ok(()));
             return Ok(0);
         }
-        let sync = if is_acknowledged { Sync::Yes } else { Sync::No };
+        let sync = if is_acknowledged { DeliveryComplete::Yes } else { DeliveryComplete::No };
         self.start_send(ep, send, sync, op)
     }
 
     /// Starts a send that has not gone at once.
     #[inline(never)]
-    fn start_send(&self, ep: &ucp::Ep, send: &Send<'_>, sync: Sync, mut op: Op) -> Result<isize, Errno> {
+    fn start_send(
+        &self,
+        ep: &ucp::Ep,
+        send: &Send<'_>,
+        sync: DeliveryComplete,
+        mut op: Op,
+    ) -> Result<isize, Errno> {
         let mut memory = send.memory;
-        let is_datagram = self.kind == EpKind::Dgram && sync == Sync::No;
+        let is_datagram = self.kind == EpKind::Dgram && sync == DeliveryComplete::No;
         if send.flags & flags::INJECT != 0 || is_datagram {
             let mut copy = self.copied(&memory)?;
             memory = Memory::Bytes(copy.address(), memory.len());

@@ -67,9 +67,9 @@ impl KeyMode {
 }
 
 /// Capabilities that cost nothing: given anyway.
-pub(super) const FREE: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
+pub(super) const SECONDARY_CAPS: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
 /// Capabilities of every domain.
-pub(super) const OF_DOMAIN: u64 = FREE | flags::SHARED_AV;
+pub(super) const DOMAIN_CAPS: u64 = SECONDARY_CAPS | flags::SHARED_AV;
 /// Directions of messages; without any, both are there.
 pub(super) const DIRECTIONS: u64 = flags::SEND | flags::RECV;
 /// Directions of access to memory; without any, all are there.

@@ -4,9 +4,9 @@ use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
 
 use super::domains::{
-    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, EpKind, FABRIC, FREE, INJECT_SIZE, IOV_LIMIT, KeyMode,
-    MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, OF_DOMAIN, ONE_SIDED, OpenableDomain,
-    RMA_DIRECTIONS, RMA_IOV_LIMIT, RX_OP_FLAGS, TX_OP_FLAGS, is_scalable,
+    DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, DOMAIN_CAPS, EpKind, FABRIC, INJECT_SIZE, IOV_LIMIT,
+    KeyMode, MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, OpenableDomain, RMA_DIRECTIONS,
+    RMA_IOV_LIMIT, RX_OP_FLAGS, SECONDARY_CAPS, TX_OP_FLAGS, is_scalable,
 };
 use super::names;
 use crate::abi::Fid;
@@ -268,7 +268,7 @@ impl Hints {
         let primary = kind.primary();
         let directions = |all: u64| if self.caps & all == 0 { all } else { self.caps & all };
         let extra = kind.extra();
-        let absent = self.caps & !(primary | extra | FREE | DIRECTIONS | RMA_DIRECTIONS);
+        let absent = self.caps & !(primary | extra | SECONDARY_CAPS | DIRECTIONS | RMA_DIRECTIONS);
         require!(absent == 0, "capabilities {absent:#x} are not supported");
         // A receive from a peer would be one from each of its contexts.
         let is_directed = self.caps & flags::DIRECTED_RECV != 0;
@@ -297,7 +297,7 @@ impl Hints {
             0 => primary & !ONE_SIDED,
             chosen => chosen,
         };
-        let mut caps = chosen | FREE | self.caps & extra;
+        let mut caps = chosen | SECONDARY_CAPS | self.caps & extra;
         if chosen & (flags::MSG | flags::TAGGED) != 0 {
             caps |= directions(DIRECTIONS);
         }
@@ -316,14 +316,14 @@ impl Hints {
     pub(super) fn key_modes(&self) -> Vec<KeyMode> {
         const BASIC: KeyMode = KeyMode { mr_mode: flags::MR_BASIC, own: false, by_offset: false };
         const SCALABLE: KeyMode = KeyMode { mr_mode: flags::MR_SCALABLE, own: true, by_offset: true };
-        let is_former = self.version < version(1, 5);
+        let is_before_1_5 = self.version < version(1, 5);
         let hint = self.domain.filter(|_| !self.all_attributes).map(|hint| hint.mr_mode);
         let named = hint.unwrap_or(flags::MR_UNSPEC);
         match named {
             _ if named & flags::MR_BASIC != 0 && named & flags::MR_SCALABLE != 0 => vec![BASIC, SCALABLE],
             _ if named & flags::MR_BASIC != 0 => vec![BASIC],
             _ if named & flags::MR_SCALABLE != 0 => vec![SCALABLE],
-            _ if is_former => vec![BASIC],
+            _ if is_before_1_5 => vec![BASIC],
             // Keys of the program go into packets, where addresses need not be virtual ones either.
             _ => {
                 let bits = hint.map_or(MR_MODE, |bits| bits & MR_MODE);
@@ -533,7 +533,7 @@ impl Hints {
         for (name, value, most) in counts {
             require!(value <= most, "{name} {value} exceeds {most}");
         }
-        require!(hint.caps & !OF_DOMAIN == 0, "domain capabilities {:#x} are not supported", hint.caps);
+        require!(hint.caps & !DOMAIN_CAPS == 0, "domain capabilities {:#x} are not supported", hint.caps);
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
     }
@@ -587,7 +587,7 @@ fn domain_attr(api: u32) -> DomainAttr {
         max_ep_srx_ctx: 1 << 16,
         cntr_cnt: 1 << 16,
         mr_iov_limit: 1,
-        caps: OF_DOMAIN,
+        caps: DOMAIN_CAPS,
         mode: 0,
         auth_key: std::ptr::null_mut(),
         auth_key_size: 0,

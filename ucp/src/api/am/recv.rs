@@ -21,7 +21,7 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::view::RecvData;
 use crate::api::ep::connect::ep_to;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::tag::recv::{Match, TAG_MASK_FULL};
 use crate::api::worker::handle::{AmMessage, Worker};
@@ -185,7 +185,7 @@ impl AmMessage {
     /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         // SAFETY: the request keeps the container until the end, and its memory does not move.
         let buf = unsafe { lent.recv_buf() };
         let started = buf.and_then(|buf| self.start_recv(buf, &OpParams::default()));

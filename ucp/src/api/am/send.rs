@@ -19,7 +19,7 @@ use crate::api::ep::deferred::defer;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
 use crate::api::mem::memory::Mem;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::SendRequest;
 
 use crate::rdm::{ContigBuf, SendBuf};
@@ -135,7 +135,7 @@ impl Ep {
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
     pub fn am_send_with<B: SendData>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
         let params = &AmParams { proto, ..AmParams::default() };
-        let mut lent = LentBuf::new(data);
+        let mut lent = InFlightBuf::new(data);
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.am_send_raw(id, header, at, len, params) },

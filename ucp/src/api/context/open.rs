@@ -20,7 +20,7 @@ use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::process::process;
 use crate::api::core::report::StatsDump;
-use crate::api::core::requests::{RequestRoom, Requests};
+use crate::api::core::requests::{RequestParams, Requests};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
@@ -54,7 +54,7 @@ pub struct Context {
     calibration: Option<Arc<Calibration>>,
     /// Opened when first needed.
     domains: Arc<Mutex<Option<Arc<Domains>>>>,
-    request_room: RequestRoom,
+    request_params: RequestParams,
     am_alignment: usize,
 }
 
@@ -82,7 +82,7 @@ impl Context {
             rma_only,
             calibration,
             domains: Arc::default(),
-            request_room: RequestRoom::default(),
+            request_params: RequestParams::default(),
             am_alignment: 1,
         })
     }
@@ -116,8 +116,8 @@ impl Context {
     ///
     /// [`RequestId::user_memory`]: crate::RequestId::user_memory
     #[must_use]
-    pub fn with_request_room(self, request_room: RequestRoom) -> Context {
-        Context { request_room, ..self }
+    pub fn with_request_params(self, request_params: RequestParams) -> Context {
+        Context { request_params, ..self }
     }
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
@@ -291,7 +291,7 @@ impl Context {
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         core.id = id;
-        core.reqs = Requests::new(self.request_room.clone());
+        core.reqs = Requests::new(self.request_params.clone());
         core.cm.config =
             CmConfig { timeout: self.config.cm_timeout, max_pending: self.config.cm_max_pending };
         if self.config.zcopy_recv {

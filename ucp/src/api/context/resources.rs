@@ -79,7 +79,7 @@ fn matches_name(word: &str, r: &TlResource) -> bool {
     }
 }
 
-/// Names and aliases of UCX's transports that this library does not have.
+/// Names and aliases of UCX's transports. One that is absent here is not worth a warning.
 const UCX_TLS: &[&str] = &[
     "cuda",
     "cuda_copy",

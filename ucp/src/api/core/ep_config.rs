@@ -11,8 +11,8 @@ use crate::api::context::calibrate::Calibration;
 use crate::rdm::{EngineConfig, Protocol};
 use crate::select::copy_method::CopyMethod;
 use crate::select::{
-    Costs, CqData, Kind, Line, MemKind, PeerCaps, RemoteMem, RmaTables, RmaWire, SelectKey, Sync, Table,
-    WireCaps,
+    Costs, CqData, DeliveryComplete, Kind, Line, MemKind, PeerCaps, RemoteMem, RmaTables, RmaWire, SelectKey,
+    Table, WireCaps,
 };
 
 pub(crate) struct EpConfig {
@@ -104,16 +104,16 @@ fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
 
 // HOT
 #[inline]
-pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
+pub(crate) fn table_index(kind: Kind, sync: DeliveryComplete, cq_data: CqData) -> usize {
     usize::from(kind == Kind::Untagged)
-        | usize::from(sync == Sync::Yes) << 1
+        | usize::from(sync == DeliveryComplete::Yes) << 1
         | usize::from(cq_data == CqData::Yes) << 2
 }
 
 pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
-    let mut all = [SelectKey::new(Kind::Tagged, Sync::No, wire, peer); 8];
+    let mut all = [SelectKey::new(Kind::Tagged, DeliveryComplete::No, wire, peer); 8];
     for kind in [Kind::Tagged, Kind::Untagged] {
-        for sync in [Sync::No, Sync::Yes] {
+        for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
             for cq_data in [CqData::No, CqData::Yes] {
                 all[table_index(kind, sync, cq_data)] = SelectKey { kind, sync, cq_data, ..all[0] };
             }

@@ -13,7 +13,7 @@ use crate::api::core::error::Error;
 use crate::lane::{self, IfaceIdx, RmaOnlyEp, RmaOnlyLane};
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::{LaneId, PeerId};
-use crate::select::{CqData, Kind, Sync};
+use crate::select::{CqData, DeliveryComplete, Kind};
 use crate::token::StreamId;
 
 pub(crate) const MAX_LANES: usize = 4;
@@ -28,7 +28,8 @@ pub enum ErrorMode {
     /// Operations complete with the error; there is no other notification.
     #[default]
     None,
-    /// Progress also calls this callback, once.
+    /// This callback is also called, once: by progress, or within [`EpConnector`](crate::EpConnector)'s
+    /// `connect`, `fail` and drop.
     Peer(Box<dyn FnMut(Error)>),
 }
 
@@ -52,9 +53,9 @@ pub(crate) struct EpLink {
     pub(crate) rma_only_ep: RmaOnlyEp,
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
-    pub(crate) to_self: bool,
+    pub(crate) over_loopback: bool,
     /// Whether the peer is the worker itself, by whichever lane.
-    pub(crate) is_own: bool,
+    pub(crate) to_self: bool,
     /// Number of the conversation with the peer.
     pub(crate) conversation: u32,
 }
@@ -80,8 +81,8 @@ pub(crate) struct EpState {
     pub(crate) short_to_self_below: Cell<usize>,
     /// Error of every send, once the endpoint is closed or failed; [`Error::NotConnected`] while pending.
     pub(crate) refusal: Cell<Option<Error>>,
+    over_loopback: Cell<bool>,
     to_self: Cell<bool>,
-    is_own: Cell<bool>,
     stage: Cell<LinkStage>,
     /// Tables while there is no link: an estimate.
     tables: Rc<EpConfig>,
@@ -105,8 +106,8 @@ impl EpState {
             short_below: Cell::new(0),
             short_to_self_below: Cell::new(0),
             refusal: Cell::new(Some(Error::NotConnected)),
+            over_loopback: Cell::new(false),
             to_self: Cell::new(false),
-            is_own: Cell::new(false),
             stage: Cell::new(LinkStage::Pending),
             tables,
             link: OnceCell::new(),
@@ -130,7 +131,7 @@ impl EpState {
 
     /// Lets messages below a bound be sent within the call.
     pub(crate) fn allow_short(&self, below: usize) {
-        if self.is_to_self() {
+        if self.is_over_loopback() {
             self.short_to_self_below.set(below);
         } else {
             self.short_below.set(below);
@@ -140,8 +141,8 @@ impl EpState {
     /// Sets the peer of a pending endpoint. Operations are still refused.
     pub(crate) fn set_link(&self, link: EpLink) {
         self.peer.set(link.peer);
+        self.over_loopback.set(link.over_loopback);
         self.to_self.set(link.to_self);
-        self.is_own.set(link.is_own);
         self.stage.set(LinkStage::Linked);
         let first = self.link.set(link).is_ok();
         debug_assert!(first, "an endpoint has one peer");
@@ -168,15 +169,15 @@ impl EpState {
     }
 
     #[inline]
-    pub(crate) fn is_to_self(&self) -> bool {
-        self.to_self.get()
+    pub(crate) fn is_over_loopback(&self) -> bool {
+        self.over_loopback.get()
     }
 
     /// Whether the peer is the worker itself, by whichever lane.
     // HOT
     #[inline(always)]
-    pub(crate) fn is_own(&self) -> bool {
-        self.is_own.get()
+    pub(crate) fn is_to_self(&self) -> bool {
+        self.to_self.get()
     }
 
     // HOT
@@ -224,7 +225,7 @@ impl EpState {
     // HOT
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
-        self.tables().send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
+        self.tables().send[table_index(Kind::Tagged, DeliveryComplete::No, CqData::No)].eager_max()
     }
 
     /// Error with which the endpoint refuses operations.

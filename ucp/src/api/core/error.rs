@@ -3,7 +3,7 @@
 use super::requests::MAX_OPERATIONS;
 use crate::rdm::LocalError;
 use ucs::sync::LockError;
-use ucs::{Blame, StaticText, Status};
+use ucs::{Blame, InternedStr, Status};
 
 pub use crate::cm::ConnectFailure;
 use crate::rdm::io::{PeerError, PeerId};
@@ -25,7 +25,7 @@ pub enum Error {
     /// The operation was cancelled on request.
     #[error("cancelled")]
     Cancelled,
-    /// Invalid arguments: lengths differ, the type lacks the operation, or the key does not cover the memory.
+    /// Invalid arguments: lengths differ or overflow, blocks overlap, or the type lacks the operation.
     #[error("invalid arguments")]
     Invalid,
     /// The data of the operation is not in the registered memory that its parameters name.
@@ -129,7 +129,7 @@ pub enum Error {
     NoDescriptor(PeerId),
     /// A finite kind of object that is needed to reach this peer is used up.
     #[error("no more {} to reach peer {} with", .1, .0.0)]
-    NoMore(PeerId, StaticText),
+    NoMore(PeerId, InternedStr),
     /// This peer exceeded the memory of unexpected messages (`UCX_UNEXP_MAX`): its packets are dropped.
     #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
     OverLimit(PeerId),
@@ -316,11 +316,11 @@ mod tests {
             Aborted(PEER, 4127),
             NoDescriptor(PEER),
             NoMemory(PEER),
-            NoMore(PEER, StaticText::new("queue pairs")),
-            Local(Some(PEER), LocalError::Unsupported(StaticText::new("put_short"))),
-            Local(Some(PEER), LocalError::InvalidParam(StaticText::new("of a test"))),
-            Local(Some(PEER), LocalError::TooLong(StaticText::new("of a test"))),
-            Local(Some(PEER), LocalError::System(StaticText::new("mmap"))),
+            NoMore(PEER, InternedStr::new("queue pairs")),
+            Local(Some(PEER), LocalError::Unsupported(InternedStr::new("put_short"))),
+            Local(Some(PEER), LocalError::InvalidParam(InternedStr::new("of a test"))),
+            Local(Some(PEER), LocalError::TooLong(InternedStr::new("of a test"))),
+            Local(Some(PEER), LocalError::System(InternedStr::new("mmap"))),
         ];
         for e in all {
             assert!(e.status().is_err(), "{e}");
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
         let text = "too many operations are running: a worker has at most 1048576 of a kind";
         assert_eq!(Error::from(OpError::NoResource).to_string(), text);
-        let text = Local(None, LocalError::System(StaticText::new("mmap: ENOMEM"))).to_string();
+        let text = Local(None, LocalError::System(InternedStr::new("mmap: ENOMEM"))).to_string();
         assert_eq!(text, "operation with a peer: mmap: ENOMEM");
         assert_eq!(Error::of_peer(PEER, PeerError::ACCESS), RemoteAccess(PEER));
         assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());

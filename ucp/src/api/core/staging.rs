@@ -76,12 +76,12 @@ impl<T: Default> Staging<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::core::requests::{EMPTY_STATUS, RequestRoom, Requests, Role};
+    use crate::api::core::requests::{EMPTY_STATUS, RequestParams, Requests, Role};
 
     #[test]
     fn staged_buffers_hold_head_and_pieces_and_are_recycled_after_the_send() {
         let (staging, rest) = (Staging::default(), *b"data");
-        let (mut reqs, mut started) = (Requests::new(RequestRoom::default()), Vec::new());
+        let (mut reqs, mut started) = (Requests::new(RequestParams::default()), Vec::new());
         for n in 0..1000usize {
             // SAFETY: `rest` outlives the staging.
             let rest = unsafe { SendBuf::new(rest.as_ptr(), 4) };

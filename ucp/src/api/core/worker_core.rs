@@ -22,7 +22,7 @@ use crate::api::core::flushes::{self, Flush};
 use crate::api::core::keepalive::KeepaliveTimer;
 use crate::api::core::multi_recvs::MultiRecvs;
 use crate::api::core::report::{Report, StatsDump};
-use crate::api::core::requests::{Action, RequestId, RequestRoom, Requests, Role};
+use crate::api::core::requests::{Action, RequestId, RequestParams, Requests, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
 use crate::api::stream::state::Streams;
@@ -90,7 +90,7 @@ pub(crate) struct WorkerCore {
     pub engine: Engine,
     pub peer_eps: PeerEps,
     pub ifaces: Vec<WorkerIface>,
-    /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
+    /// Whether only arrivals can cause work. Cleared by borrows except `Worker::core_keep_idle`.
     pub idle: bool,
     /// Whether a program of one thread sleeps on the armed descriptor.
     pub is_armed: bool,
@@ -154,7 +154,7 @@ impl WorkerCore {
             id: WorkerId::default(),
             rma_only: None,
             regs,
-            reqs: Requests::new(RequestRoom::default()),
+            reqs: Requests::new(RequestParams::default()),
             flush_count: 0,
             eps: Vec::new(),
             deferred: DeferredOps::default(),
@@ -472,7 +472,7 @@ impl WorkerCore {
             self.ended.note(peer);
             // Announcements of the next conversation are handled later.
             self.engine.receives().end_announced(peer, OpError::Peer(peer, fault));
-        } else if !conversation.may_be_told {
+        } else if !conversation.is_notifiable {
             self.peer_eps.forget(peer);
         }
         if let Some(rma_only) = &self.rma_only {
@@ -638,8 +638,8 @@ fn refuse_forked_child(forks: u32) {
 #[cold]
 fn on_rma_failed(core: &mut WorkerCore, token: u64, error: OpError) {
     let (OpError::Access(peer) | OpError::Aborted(peer, _) | OpError::Peer(peer, _)) = error else { return };
-    let is_untold = error.is_refusal() && core.reqs.is_detached(token);
-    if is_untold && !flushes::report_refusal(&mut core.flushes, peer, error) {
+    let is_unreported = error.is_refusal() && core.reqs.is_detached(token);
+    if is_unreported && !flushes::report_refusal(&mut core.flushes, peer, error) {
         core.engine.peers_mut().refused_ops.note(peer, error);
     }
 }

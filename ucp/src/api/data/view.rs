@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use crate::api::core::error::Error;
-use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
+use crate::api::request::buf::{InFlightBuf, IoBuf, IoBufMut};
 
 use crate::rdm::{GenericData, RecvBuf, RecvList};
 
@@ -79,14 +79,14 @@ impl<B: IoBufMut> RecvData for B {
     }
 }
 
-impl<B: SendData> LentBuf<B> {
+impl<B: SendData> InFlightBuf<B> {
     #[inline(always)]
     pub(crate) fn send_view(&mut self) -> Result<SendView, Error> {
         self.get_mut().send_view()
     }
 }
 
-impl<B: RecvData> LentBuf<B> {
+impl<B: RecvData> InFlightBuf<B> {
     #[inline(always)]
     pub(crate) fn recv_view(&mut self) -> Result<RecvView, Error> {
         self.get_mut().recv_view()

@@ -20,7 +20,7 @@ use crate::lane::{ConnectError, IfaceIdx, RmaOnlyEp, routes};
 use crate::rdm::Conversation;
 use crate::rdm::io::PeerId;
 use crate::rdm::mark_connected;
-use crate::select::{CqData, Kind, Sync};
+use crate::select::{CqData, DeliveryComplete, Kind};
 
 /// Gives an endpoint of [`Worker::connect_later`] its peer. Dropping it before fails the endpoint with
 /// [`ConnectFailure::Cancelled`].
@@ -69,8 +69,8 @@ pub(crate) fn ep_to(worker: &Worker, peer: PeerId) -> Option<Ep> {
         rails: Rails::new(),
         rma_only_ep: RmaOnlyEp::none(),
         tables: tables(&mut core, peer, &worker.inner.limits),
-        to_self: core.is_self(peer),
-        is_own: false,
+        over_loopback: core.is_self(peer),
+        to_self: false,
         conversation: Conversation::with(core.engine.peers(), peer).number,
     };
     Some(make_ep(worker, &mut core, link, EpParams::default()))
@@ -117,10 +117,10 @@ fn link_to(
         let lane = &core.ifaces[usize::from(at.0)].iface;
         rma_only.ep_to(lane, &peer_ep.ep, core.id.process, address)
     });
-    let (tables, to_self) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
+    let (tables, over_loopback) = (tables(core, peer, &worker.inner.limits), core.is_self(peer));
     let conversation = Conversation::with(core.engine.peers(), peer).number;
-    let is_own = address.id.uid != 0 && address.id.uid == core.id.uid;
-    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, to_self, is_own, conversation })
+    let to_self = address.id.uid != 0 && address.id.uid == core.id.uid;
+    Ok(EpLink { peer, lanes, rma_only_ep, rails, tables, over_loopback, to_self, conversation })
 }
 
 fn make_ep(worker: &Worker, core: &mut WorkerCore, link: EpLink, params: EpParams) -> Ep {
@@ -169,9 +169,12 @@ pub(crate) fn fail_ep(worker: &Worker, ep: &Rc<EpState>, error: Error) {
         return;
     }
     let calls = ep.fail_link(error);
-    let mut core = worker.core();
-    let core = &mut *core;
-    core.deferred.fail(ep, error, &mut core.reqs);
+    {
+        let mut core = worker.core();
+        let core = &mut *core;
+        core.deferred.fail(ep, error, &mut core.reqs);
+    }
+    // User code, which may use the worker: nothing of it is borrowed.
     if calls {
         ep.call_error_handler(error);
     }
@@ -187,7 +190,7 @@ fn add_ep(core: &mut WorkerCore, state: EpState) -> Rc<EpState> {
 }
 
 fn short_below(link: &EpLink) -> usize {
-    let default = table_index(Kind::Tagged, Sync::No, CqData::No);
+    let default = table_index(Kind::Tagged, DeliveryComplete::No, CqData::No);
     link.tables.short_max(default).map_or(0, |max| max.saturating_add(1))
 }
 

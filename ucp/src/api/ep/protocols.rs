@@ -13,8 +13,8 @@ use crate::rdm::SendBuf;
 use crate::rdm::features::wants_user_qp;
 use crate::select::copy_method::CopyTimes;
 use crate::select::{
-    Candidate, CqData, Kind, MemKind, PeerCaps, Protocol, ReadSupport, RecvMode, SelectKey, Sync, Table,
-    Verdict, explain,
+    Candidate, CqData, DeliveryComplete, Kind, MemKind, PeerCaps, Protocol, ReadSupport, RecvMode, SelectKey,
+    Table, Verdict, explain,
 };
 
 impl Ep {
@@ -66,13 +66,19 @@ impl EpProtocols<'_> {
     }
 
     /// Verdict on each protocol for a message of `len` bytes.
-    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
+    pub fn explain(&self, kind: Kind, sync: DeliveryComplete, len: usize) -> [Candidate; 6] {
         let mem = self.program_mem(&self.ep.worker().core());
         self.explain_from(mem, kind, sync, len)
     }
 
     /// Verdict on each protocol for a message of `len` bytes in memory of kind `mem`.
-    pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
+    pub fn explain_from(
+        &self,
+        mem: MemKind,
+        kind: Kind,
+        sync: DeliveryComplete,
+        len: usize,
+    ) -> [Candidate; 6] {
         let worker = self.ep.worker();
         let limits = limits_to(&worker.core(), self.ep.peer(), &worker.inner.limits);
         let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, &limits, len);
@@ -90,7 +96,7 @@ impl EpProtocols<'_> {
 
     /// Length from which messages in memory of the program use kernel or packets by measured cost; `None` if
     /// `UCX_KERNEL_COPY` or the lack of one of them decides.
-    pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
+    pub fn kernel_copy_from(&self, kind: Kind, sync: DeliveryComplete) -> Option<usize> {
         let is_measured =
             self.ep.worker().core().rma_only.as_ref().is_some_and(RmaOnlyLane::method_may_change);
         self.ep
@@ -111,17 +117,17 @@ impl EpProtocols<'_> {
     }
 
     /// Protocol by size for a kind of message.
-    pub fn table(&self, kind: Kind, sync: Sync) -> Table {
+    pub fn table(&self, kind: Kind, sync: DeliveryComplete) -> Table {
         let mem = self.program_mem(&self.ep.worker().core());
         self.table_from(mem, kind, sync)
     }
 
     /// Protocol by size for a kind of message in memory of kind `mem`.
-    pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
+    pub fn table_from(&self, mem: MemKind, kind: Kind, sync: DeliveryComplete) -> Table {
         *self.ep.state().tables().table(table_index(kind, sync, CqData::No), mem)
     }
 
-    fn key(&self, kind: Kind, sync: Sync) -> SelectKey {
+    fn key(&self, kind: Kind, sync: DeliveryComplete) -> SelectKey {
         let core = self.ep.worker().core();
         let features = core.engine.peers().info(self.ep.peer()).and_then(|view| view.features);
         let recv_mode = match features {

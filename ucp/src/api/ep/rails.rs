@@ -43,7 +43,7 @@ impl std::fmt::Display for Rail {
         write!(f, "{} to {}: ", self.device, self.peer)?;
         match self.fault {
             Some(fault) => write!(f, "{fault}"),
-            None => f.write_str(if self.has_handshake { "met" } else { "not met yet" }),
+            None => f.write_str(if self.has_handshake { "connected" } else { "no handshake yet" }),
         }
     }
 }

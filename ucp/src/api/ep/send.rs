@@ -17,13 +17,13 @@ use crate::api::ep::deferred::defer;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::choose_protocol;
 use crate::api::mem::memory::Mem;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::SendRequest;
 use crate::api::worker::handle::{CoreMut, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, RecvStatus, SendArgs, SendBuf, Started as EngineStarted};
-use crate::select::{CqData, Kind, Protocol, Sync};
+use crate::select::{CqData, DeliveryComplete, Kind, Protocol};
 use crate::wire::MsgClass;
 
 /// Parameters of a `*_raw` send.
@@ -32,7 +32,7 @@ pub struct SendParams<'a> {
     /// Tag; `None` for an untagged message.
     pub tag: Option<u64>,
     /// When the send is complete.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// 64 bits for the receiver's status.
     pub cq_data: Option<u64>,
     /// Called at completion, unless the send completes in the call.
@@ -61,7 +61,7 @@ impl SendParams<'_> {
     #[inline(always)]
     pub(crate) fn plain_tag(&self) -> Option<u64> {
         match *self {
-            SendParams { tag, sync: Sync::No, cq_data: None, .. } => tag,
+            SendParams { tag, sync: DeliveryComplete::No, cq_data: None, .. } => tag,
             _ => None,
         }
     }
@@ -167,7 +167,7 @@ impl Ep {
         }
         let mut core = self.worker().core_keep_idle();
         if class == MsgClass::Message
-            && state.is_to_self()
+            && state.is_over_loopback()
             && send_to_self(self.worker(), &mut core, state.peer(), (&buf, params))
         {
             return Ok(OpStatus::Done(()));
@@ -188,7 +188,7 @@ impl Ep {
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
     pub fn send<B: SendData>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
         let params = &SendParams { done: None, ..*params };
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.send_raw(at, len, params) },
@@ -211,7 +211,7 @@ impl Ep {
 
     /// Sends a tagged message. Completes when it was matched and is in the receiver's buffer.
     pub fn tag_send_sync<B: SendData>(&self, tag: u64, buf: B) -> SendRequest<B> {
-        self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+        self.send(buf, &SendParams { tag: Some(tag), sync: DeliveryComplete::Yes, ..SendParams::default() })
     }
 
     /// Sends an untagged message. [`Worker::msg_recv`](crate::Worker::msg_recv) matches those of one peer in
@@ -223,7 +223,7 @@ impl Ep {
     /// Sends borrowed bytes. If they cannot go out within the call, returns a request that owns a copy.
     pub fn tag_inject(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
-        if bytes.len() <= self.protocols().table(Kind::Tagged, Sync::No).eager_max() {
+        if bytes.len() <= self.protocols().table(Kind::Tagged, DeliveryComplete::No).eager_max() {
             // SAFETY: a send that does not complete here is one waiting packet, and is cancelled below.
             match unsafe { send_packet(self, tag, bytes, &params) } {
                 Ok(OpStatus::Done(())) => return Ok(()),
@@ -233,7 +233,9 @@ impl Ep {
                     self.worker().free(id);
                 }
                 Err(Error::NotConnected) => {}
-                Err(e) => return Err(SendRequest::new(self.worker(), Err(e), LentBuf::new(bytes.into()))),
+                Err(e) => {
+                    return Err(SendRequest::new(self.worker(), Err(e), InFlightBuf::new(bytes.into())));
+                }
             }
         }
         Err(self.send(bytes.into(), &params))

@@ -48,13 +48,13 @@ impl EarlyMessages {
         let mut core = worker.core();
         let (engine, mut wire, _) = core.split();
         loop {
-            if engine.pending_mut().hold_elsewhere(part.cost()) {
+            if engine.pending_mut().hold_external(part.cost()) {
                 return true;
             }
             let peers = engine.peers();
             let is_gone = |peer| peers.info(peer).is_none_or(|view| view.fault.is_some());
             let freed = drop_parts(&mut self.parts, |key, part| !is_known(key.group) && is_gone(part.from));
-            engine.pending_mut().release_elsewhere(freed);
+            engine.pending_mut().release_external(freed);
             if freed > 0 {
                 continue;
             }
@@ -62,7 +62,7 @@ impl EarlyMessages {
             let held = engine.pending().unexpected_bytes();
             let most = sender_of_most(&self.parts).filter(|(_, bytes)| bytes.saturating_mul(2) > held);
             let most = most.map_or(part.from, |(peer, _)| peer);
-            engine.pending_mut().release_elsewhere(drop_parts(&mut self.parts, |_, part| part.from == most));
+            engine.pending_mut().release_external(drop_parts(&mut self.parts, |_, part| part.from == most));
             close_over_limit(engine, &mut wire, most);
             if most == part.from {
                 return false;
@@ -87,7 +87,7 @@ impl EarlyMessages {
         if bytes > 0
             && let Some(worker) = self.worker.as_ref().and_then(WeakWorker::upgrade)
         {
-            worker.core().engine.pending_mut().release_elsewhere(bytes);
+            worker.core().engine.pending_mut().release_external(bytes);
         }
     }
 

@@ -77,7 +77,7 @@ impl GroupRequest {
         }
     }
 
-    /// Calls `then` from progress when the operation ends, or at once if it has ended.
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(self, then: impl FnOnce(Result<Vec<u8>, Error>) + 'static) {
         let mut state = self.outcome.0.borrow_mut();
         match state.result.take() {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{CallAt, Callback, Ended, OpStatus, RequestId};
-use crate::api::request::buf::{DetachedBuf, LentBuf};
+use crate::api::request::buf::{DetachedBuf, InFlightBuf};
 use crate::api::request::handles::with_len_set;
 use crate::api::request::tracked::{TrackedOp, TrackedState};
 use crate::api::worker::handle::Worker;
@@ -198,7 +198,7 @@ impl<B: 'static> CompletionQueue<B> {
     #[inline]
     pub fn read(&self) -> Option<Completion<B>> {
         let (result, Entry { context, buf, set_filled }) = self.slots.pop()?;
-        let buf = buf.map(LentBuf::into_inner);
+        let buf = buf.map(InFlightBuf::into_inner);
         let buf = match set_filled {
             Some(set_filled) => buf.map(|buf| with_len_set(result, buf, set_filled)),
             None => buf,

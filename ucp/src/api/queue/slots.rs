@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use crate::api::core::requests::{EMPTY_STATUS, Ended, RequestId};
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::tracked::SetFilled;
 
 /// Number and buffer of an operation, which its end hands out.
 pub(super) struct Entry<B: 'static> {
     pub context: u64,
-    pub buf: Option<LentBuf<B>>,
+    pub buf: Option<InFlightBuf<B>>,
     /// Of an operation that fills its buffer.
     pub set_filled: Option<SetFilled<B>>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Slot<B: 'static> {
     /// Of an operation that has ended.
     ended: Cell<Ended>,
     context: Cell<u64>,
-    buf: Cell<Option<LentBuf<B>>>,
+    buf: Cell<Option<InFlightBuf<B>>>,
     set_filled: Cell<Option<SetFilled<B>>>,
 }
 

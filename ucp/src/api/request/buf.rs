@@ -83,12 +83,12 @@ unsafe impl IoBufMut for Box<[u8]> {
 }
 
 /// A container lent to a running operation. Moving it asserts nothing about the memory that the engine
-/// writes. Dropping it leaks the container; call [`LentBuf::into_inner`] when the operation has ended.
-pub(crate) struct LentBuf<B>(MaybeUninit<B>);
+/// writes. Dropping it leaks the container; call [`InFlightBuf::into_inner`] when the operation has ended.
+pub(crate) struct InFlightBuf<B>(MaybeUninit<B>);
 
-impl<B> LentBuf<B> {
+impl<B> InFlightBuf<B> {
     pub(crate) fn new(buf: B) -> Self {
-        LentBuf(MaybeUninit::new(buf))
+        InFlightBuf(MaybeUninit::new(buf))
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut B {
@@ -102,7 +102,7 @@ impl<B> LentBuf<B> {
     }
 }
 
-impl<B: IoBuf> LentBuf<B> {
+impl<B: IoBuf> InFlightBuf<B> {
     pub(crate) fn bytes(&self) -> (*const u8, usize) {
         // SAFETY: initialised, see `into_inner`.
         let buf = unsafe { self.0.assume_init_ref() };
@@ -111,17 +111,17 @@ impl<B: IoBuf> LentBuf<B> {
     }
 }
 
-impl<B: IoBufMut> LentBuf<B> {
+impl<B: IoBufMut> InFlightBuf<B> {
     pub(crate) fn memory(&mut self) -> (*mut u8, usize) {
         self.get_mut().memory()
     }
 }
 
 /// Buffer of an operation that continues without its request, dropped when the operation has ended.
-pub(crate) struct DetachedBuf<B>(Option<LentBuf<B>>);
+pub(crate) struct DetachedBuf<B>(Option<InFlightBuf<B>>);
 
 impl<B> DetachedBuf<B> {
-    pub(crate) fn new(buf: LentBuf<B>) -> Self {
+    pub(crate) fn new(buf: InFlightBuf<B>) -> Self {
         DetachedBuf(Some(buf))
     }
 
@@ -132,7 +132,7 @@ impl<B> DetachedBuf<B> {
 
 impl<B> Drop for DetachedBuf<B> {
     fn drop(&mut self) {
-        drop(self.0.take().map(LentBuf::into_inner));
+        drop(self.0.take().map(InFlightBuf::into_inner));
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn sent<B: IoBuf>(buf: B) -> Vec<u8> {
-        let lent = LentBuf::new(buf);
+        let lent = InFlightBuf::new(buf);
         let before = lent.bytes();
         let moved = Box::new(lent);
         assert_eq!(before, moved.bytes());
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_vectors_length_follows_the_message() {
-        let mut lent = LentBuf::new(Vec::<u8>::with_capacity(16));
+        let mut lent = InFlightBuf::new(Vec::<u8>::with_capacity(16));
         let (at, capacity) = lent.memory();
         assert!(capacity >= 16);
         // SAFETY: `at` is the start of at least 16 bytes of the vector's own allocation.

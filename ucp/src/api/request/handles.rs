@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{EMPTY_STATUS, Ended, OpStatus, RequestId};
 use crate::api::data::view::RecvData;
-use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
+use crate::api::request::buf::{DetachedBuf, InFlightBuf, IoBufMut};
 use crate::api::request::tracked::{SetFilled, TrackedOp, TrackedState};
 use crate::api::worker::handle::Worker;
 
@@ -18,7 +18,7 @@ use crate::rdm::{Cancel, RecvStatus};
 
 struct Op<B: 'static> {
     state: State,
-    buf: Option<LentBuf<B>>,
+    buf: Option<InFlightBuf<B>>,
 }
 
 enum State {
@@ -180,7 +180,7 @@ impl<B> Unpin for RecvRequest<B> {}
 impl<B: 'static> SendRequest<B> {
     /// The request of a send that has been started.
     #[inline]
-    pub(crate) fn new(worker: &Worker, started: Result<OpStatus<()>, Error>, buf: LentBuf<B>) -> Self {
+    pub(crate) fn new(worker: &Worker, started: Result<OpStatus<()>, Error>, buf: InFlightBuf<B>) -> Self {
         let state = State::of(worker, started.map(OpStatus::with_empty_status));
         SendRequest(Op { state, buf: Some(buf) })
     }
@@ -250,7 +250,7 @@ impl<B: RecvData> RecvRequest<B> {
     pub(crate) fn new(
         worker: &Worker,
         started: Result<OpStatus<RecvStatus>, Error>,
-        buf: LentBuf<B>,
+        buf: InFlightBuf<B>,
     ) -> Self {
         let op = Op { state: State::of(worker, started), buf: Some(buf) };
         RecvRequest { op, set_filled: B::filled }
@@ -262,7 +262,7 @@ impl<B: IoBufMut> RecvRequest<Vec<B>> {
     pub(crate) fn new_list(
         worker: &Worker,
         started: Result<OpStatus<RecvStatus>, Error>,
-        bufs: LentBuf<Vec<B>>,
+        bufs: InFlightBuf<Vec<B>>,
     ) -> Self {
         let op = Op { state: State::of(worker, started), buf: Some(bufs) };
         RecvRequest { op, set_filled: set_filled_list }
@@ -378,7 +378,7 @@ impl FlushRequest {
     /// A flush that has been started, or has ended with `Ok(None)` or an error.
     pub(crate) fn new(worker: &Worker, started: Result<Option<RequestId>, Error>) -> Self {
         let started = started.map(|id| id.map_or(OpStatus::Done(EMPTY_STATUS), OpStatus::InProgress));
-        FlushRequest(Op { state: State::of(worker, started), buf: Some(LentBuf::new(())) })
+        FlushRequest(Op { state: State::of(worker, started), buf: Some(InFlightBuf::new(())) })
     }
 
     /// Whether the operation has ended.
@@ -407,7 +407,7 @@ impl FlushRequest {
         self.0.cancel()
     }
 
-    /// Calls `then` from progress when the operation ends, or at once if it has ended.
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(self, then: impl FnOnce(Result<(), Error>) + 'static) {
         self.0.then(move |ended, ()| then(ended.map(drop)));
     }
@@ -441,7 +441,7 @@ pub(crate) struct RawRequest(Op<()>);
 
 impl RawRequest {
     pub(crate) fn running(worker: Worker, id: RequestId) -> Self {
-        RawRequest(Op { state: State::Running(worker, id), buf: Some(LentBuf::new(())) })
+        RawRequest(Op { state: State::Running(worker, id), buf: Some(InFlightBuf::new(())) })
     }
 
     pub(crate) fn is_done(&self) -> bool {

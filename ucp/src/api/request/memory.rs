@@ -9,8 +9,8 @@ use crate::api::worker::handle::Worker;
 
 impl Worker {
     /// Size of the user memory behind each request, see
-    /// [`Context::with_request_room`](crate::Context::with_request_room).
-    pub fn request_room(&self) -> usize {
+    /// [`Context::with_request_params`](crate::Context::with_request_params).
+    pub fn request_size(&self) -> usize {
         self.core_keep_idle().reqs.room().size()
     }
 

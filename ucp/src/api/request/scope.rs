@@ -25,7 +25,7 @@ use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::{Cancel, RecvStatus};
-use crate::select::Sync;
+use crate::select::DeliveryComplete;
 use crate::wire::AtomicOp;
 
 /// Starts operations on borrowed memory, see [`Worker::scope`]. Panics if an endpoint is of another worker.
@@ -109,7 +109,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Sends a tagged message; ends when the receiver's buffer holds it.
     pub fn tag_send_sync(&'scope self, ep: &Ep, tag: u64, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
-        self.send(ep, bytes, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+        self.send(
+            ep,
+            bytes,
+            &SendParams { tag: Some(tag), sync: DeliveryComplete::Yes, ..SendParams::default() },
+        )
     }
 
     /// Sends an untagged message; ends when `bytes` may be reused.
@@ -342,7 +346,7 @@ pub(crate) fn atomic_params<T: AtomicType>(
         operand: operands.as_ptr().cast(),
         compare: compare.as_ptr().cast(),
         result: old.as_mut_ptr().cast(),
-        sync: Sync::No,
+        sync: DeliveryComplete::No,
         done: None,
         mem: None,
     })

@@ -14,7 +14,7 @@ use crate::api::core::requests::{Callback, EMPTY_STATUS, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::rma::atomic_params::AtomicParams;
 use crate::api::rma::atomic_type::{AtomicType, MAX};
@@ -28,7 +28,7 @@ use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::{
     Access, AtomicArgs, Gather, OwnAtomic, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
 };
-use crate::select::{AtomicVerdict, Sync, explain_atomic};
+use crate::select::{AtomicVerdict, DeliveryComplete, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
 
 impl EpProtocols<'_> {
@@ -222,13 +222,13 @@ pub unsafe fn atomic_now_raw(
 }
 
 /// Executes an operation on one element within the call, if it is a single instruction and `remote` is memory
-/// of the worker's own context, named as for [`put_own_raw`](crate::put_own_raw). The operands are as for
+/// of the worker's own context, named as for [`put_self_raw`](crate::put_self_raw). The operands are as for
 /// [`atomic_now_raw`]. False: nothing has happened, and [`Ep::atomic_raw`] does it, or tells the error.
 /// # Safety
 /// As for [`atomic_now_raw`].
 // HOT
 #[inline]
-pub unsafe fn atomic_own_raw(
+pub unsafe fn atomic_self_raw(
     ep: &Ep,
     (op, ty, form): (AtomicOp, Datatype, Form),
     [operand, compare]: [*const u8; 2],
@@ -316,7 +316,7 @@ fn fetch<T: AtomicType>(
     (value, compare): (T, T),
     (remote, rkey): (u64, &Rkey),
 ) -> FetchRequest<T> {
-    let mut lent = LentBuf::new(take_buf(ep.worker()));
+    let mut lent = InFlightBuf::new(take_buf(ep.worker()));
     let (result, _) = lent.memory();
     let (value, compare) = (value.to_bytes(), compare.to_bytes());
     let params =
@@ -335,7 +335,7 @@ unsafe fn is_executed_here(ep: &Ep, iov: &RmaIov, p: &AtomicParams<'_>) -> bool 
     let form = p.form();
     if count == 1
         // SAFETY: this function's contract.
-        && unsafe { atomic_own_raw(ep, (op, ty, form), [operand, compare], result, iov.addr, iov.key) }
+        && unsafe { atomic_self_raw(ep, (op, ty, form), [operand, compare], result, iov.addr, iov.key) }
     {
         return true;
     }
@@ -421,7 +421,7 @@ const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams<'static> {
         operand: DANGLING,
         compare: DANGLING,
         result: std::ptr::null_mut(),
-        sync: Sync::No,
+        sync: DeliveryComplete::No,
         done: None,
         mem: None,
     }

@@ -7,7 +7,7 @@ use crate::api::data::params::check_mem;
 use crate::api::mem::memory::Mem;
 
 use crate::rdm::amo::Form;
-use crate::select::Sync;
+use crate::select::DeliveryComplete;
 use crate::wire::{AtomicOp, Datatype};
 
 /// Parameters of [`Ep::atomic_raw`](crate::Ep::atomic_raw): one operation on `count` contiguous elements.
@@ -26,7 +26,7 @@ pub struct AtomicParams<'a> {
     /// Receives the old values; null for an operation without result.
     pub result: *mut u8,
     /// When an operation without result is complete.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
     /// Registered memory that receives the old values, as in [`OpParams::mem`](crate::OpParams::mem).
@@ -75,7 +75,7 @@ pub struct AtomicIovParams<'a> {
     /// Receives the old values; `None`: they are not returned.
     pub result: Option<&'a [Iov]>,
     /// When an operation without result is complete.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
     /// Registered memory that receives the old values, as in [`OpParams::mem`](crate::OpParams::mem).

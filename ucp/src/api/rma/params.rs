@@ -4,13 +4,13 @@ use crate::api::core::requests::Callback;
 use crate::api::mem::memory::Mem;
 use crate::api::rma::rkey::Rkey;
 
-use crate::select::Sync;
+use crate::select::DeliveryComplete;
 
 /// Parameters of a `*_raw` put or get.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RmaParams<'a> {
     /// When a put is complete.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// 64 bits delivered to the target after the bytes of the put
     /// ([`Worker::take_remote_write`](crate::Worker::take_remote_write)).
     pub cq_data: Option<u64>,

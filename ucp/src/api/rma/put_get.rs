@@ -1,5 +1,5 @@
 //! Put and get on a peer's memory: by a copy within the call if it is mapped, else by the engine. A put
-//! completes when its buffer may be reused, or with `Sync::Yes` when the target has the bytes.
+//! completes when its buffer may be reused, or with `DeliveryComplete::Yes` when the target has the bytes.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::api::data::iov::Iov;
 use crate::api::data::params::{check_mem, check_mem_of_pieces};
 use crate::api::ep::deferred::defer_without_request;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
+use crate::api::request::buf::{InFlightBuf, IoBuf, IoBufMut};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::deferred::{defer_get, defer_put};
 use crate::api::rma::many::{running, start_many, total};
@@ -175,7 +175,7 @@ impl Ep {
     }
 
     /// Writes to the peer's memory. Completes when the buffer may be reused. The bytes are in the target's
-    /// memory after a flush of the endpoint or worker, or at completion with `Sync::Yes` in
+    /// memory after a flush of the endpoint or worker, or at completion with `DeliveryComplete::Yes` in
     /// [`Ep::put_with`]. Puts and gets are not ordered with other operations unless [`Ep::fence`] is between
     /// them.
     /// # Errors
@@ -188,7 +188,7 @@ impl Ep {
     /// Writes to the peer's memory as `params` specify. Ignores `params.done`.
     pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
         let params = &RmaParams { done: None, ..*params };
-        let lent = LentBuf::new(buf);
+        let lent = InFlightBuf::new(buf);
         let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         let started = unsafe { self.put_raw(at, len, remote, rkey, params) };
@@ -198,7 +198,7 @@ impl Ep {
     /// Reads from the peer's memory as many bytes as the container has room for. Order and errors are those
     /// of [`Ep::put`].
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         let (at, len) = lent.memory();
         // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         let started = unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) };

@@ -9,7 +9,7 @@ use crate::rdm::max_atomic;
 use crate::wire::AtomicOp;
 
 use crate::select::{
-    RemoteAccess, ReqHdr, RmaCandidates, RmaChoice, RmaKey, RmaOp, RmaVerdict, Sync, explain_rma,
+    DeliveryComplete, RemoteAccess, ReqHdr, RmaCandidates, RmaChoice, RmaKey, RmaOp, RmaVerdict, explain_rma,
 };
 
 /// Method that carries out one-sided operations on a piece of memory.
@@ -78,13 +78,13 @@ impl EpProtocols<'_> {
 
     /// Verdict on every method for a put or get of `len` bytes.
     pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaCandidates {
-        self.explain_put(rkey, (op, Sync::No), cq_data, len)
+        self.explain_put(rkey, (op, DeliveryComplete::No), cq_data, len)
     }
 
     fn explain_put(
         &self,
         rkey: &Rkey,
-        (op, sync): (RmaOp, Sync),
+        (op, sync): (RmaOp, DeliveryComplete),
         cq_data: Option<u64>,
         len: usize,
     ) -> RmaCandidates {
@@ -101,7 +101,7 @@ impl EpProtocols<'_> {
     pub fn explain_rma_access(
         &self,
         access: RemoteAccess,
-        (op, sync): (RmaOp, Sync),
+        (op, sync): (RmaOp, DeliveryComplete),
         cq_data: Option<u64>,
         len: usize,
     ) -> RmaCandidates {

@@ -25,7 +25,7 @@ use crate::rdm::{
     SendBuf, Started as EngineStarted,
 };
 use crate::select::rma::acknowledges;
-use crate::select::{DeviceRdma, RemoteMem, RmaBackend, RmaOp, Sync};
+use crate::select::{DeliveryComplete, DeviceRdma, RemoteMem, RmaBackend, RmaOp};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 /// Address here of `len` bytes of a peer's memory at `remote`, if this thread may access them now as `need`
@@ -92,7 +92,7 @@ fn kernel_copy_ep<'a>(
     core: &WorkerCore,
     ep: &'a EpState,
     rkey: &'a Rkey,
-    (op, sync, len): (RmaOp, Sync, usize),
+    (op, sync, len): (RmaOp, DeliveryComplete, usize),
 ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
     let key = rkey.rma_only.as_ref()?;
     if ep.tables().rma.backend(op, sync, len) == RmaBackend::Engine {
@@ -110,7 +110,7 @@ fn kernel_piece(
     core: &WorkerCore,
     ep: &EpState,
     (rkey, remote): (&Rkey, u64),
-    (op, sync, len): (RmaOp, Sync, usize),
+    (op, sync, len): (RmaOp, DeliveryComplete, usize),
 ) -> Option<RmaIov> {
     let bypass = rkey.is_number && len > 0 && core.engine.peers().may_bypass_queue(ep.peer());
     let by_kernel = bypass && ep.tables().rma.backend(op, sync, len) == RmaBackend::Kernel;
@@ -135,7 +135,7 @@ pub(crate) fn with_own(
     f: impl FnOnce(&mut OwnMemory<'_, Bound<'_, CompletionSink<'_>>>) -> bool,
 ) -> bool {
     let state = ep.state();
-    if !state.is_own() || state.refusal.get().is_some() {
+    if !state.is_to_self() || state.refusal.get().is_some() {
         return false;
     }
     let mut core = ep.worker().core_keep_idle();
@@ -150,18 +150,18 @@ pub(crate) fn with_own(
 /// `buf..buf + len` can be read.
 // HOT
 #[inline]
-pub unsafe fn put_own_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, key: u64) -> bool {
+pub unsafe fn put_self_raw(ep: &Ep, buf: *const u8, len: usize, remote: u64, key: u64) -> bool {
     let iov = RmaIov { addr: remote, len: len as u64, key };
     // SAFETY: this function's contract.
     with_own(ep, |own| unsafe { own.put(&iov, buf) })
 }
 
-/// Reads own memory as [`put_own_raw`] writes it.
+/// Reads own memory as [`put_self_raw`] writes it.
 /// # Safety
 /// `buf..buf + len` can be written.
 // HOT
 #[inline]
-pub unsafe fn get_own_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, key: u64) -> bool {
+pub unsafe fn get_self_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, key: u64) -> bool {
     let iov = RmaIov { addr: remote, len: len as u64, key };
     // SAFETY: this function's contract.
     with_own(ep, |own| unsafe { own.get(&iov, buf) })
@@ -191,7 +191,7 @@ pub(crate) unsafe fn put_later(
     if rkey.is_number
         && params.cq_data.is_none()
         // SAFETY: this function's contract.
-        && unsafe { put_own_raw(ep, buf, len, remote, rkey.key) }
+        && unsafe { put_self_raw(ep, buf, len, remote, rkey.key) }
     {
         return Ok(OpStatus::Done(()));
     }
@@ -262,7 +262,7 @@ pub(crate) unsafe fn get_later(
         return Err(Error::RemoteAccess(peer));
     }
     // SAFETY: this function's contract.
-    if rkey.is_number && unsafe { get_own_raw(ep, buf, len, remote, rkey.key) } {
+    if rkey.is_number && unsafe { get_self_raw(ep, buf, len, remote, rkey.key) } {
         return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
     }
     let mut core = ep.worker().core();
@@ -274,7 +274,7 @@ pub(crate) unsafe fn get_later(
             return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
     }
-    if let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Get, Sync::No, len)) {
+    if let Some((lane, key)) = kernel_copy_ep(&core, state, rkey, (RmaOp::Get, DeliveryComplete::No, len)) {
         let iov = UctIov::new(buf, len, None);
         // SAFETY: the caller passes writable bytes.
         let sent = unsafe { lane.get_zcopy(&[iov], remote, key, Comp::None) };
@@ -282,7 +282,7 @@ pub(crate) unsafe fn get_later(
             return ended.map(|()| OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
     }
-    let piece = kernel_piece(&core, state, (rkey, remote), (RmaOp::Get, Sync::No, len));
+    let piece = kernel_piece(&core, state, (rkey, remote), (RmaOp::Get, DeliveryComplete::No, len));
     if let Some(piece) = &piece
         && let Some(peer_memory) = state.rma_only_ep()
     {

@@ -16,7 +16,7 @@ use crate::api::data::view::{RecvData, SendData, SendView};
 use crate::api::ep::deferred::defer;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{Stream, StreamRecvMode, Waiter};
 
@@ -326,7 +326,7 @@ fn recv_next_into_vec(core: &mut WorkerCore, id: StreamId) {
 impl Ep {
     /// Sends bytes to the peer's stream; ends when the buffer may be reused. An empty buffer sends nothing.
     pub fn stream_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         let started = match lent.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, &OpParams::default()) },
@@ -344,7 +344,7 @@ impl Ep {
     /// Sends `len` bytes at `buf` to the peer's stream.
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until the
-    /// operation ends, and `done` may be called with its argument.
+    /// operation ends, and `params.done` may be called with its argument.
     // HOT
     #[inline]
     pub unsafe fn stream_send_raw(
@@ -363,7 +363,7 @@ impl Ep {
     /// Receives stream bytes into `len` bytes at `buf`; ends only from progress.
     /// # Safety
     /// Unless the call returns an error, until the operation ends `buf..buf + len` stays valid for writes, is
-    /// used only by receives of this worker, and `done` may be called with its argument.
+    /// used only by receives of this worker, and `params.done` may be called with its argument.
     // HOT
     pub unsafe fn stream_recv_raw(
         &self,
@@ -448,7 +448,7 @@ pub(crate) fn start_stream_recv(
 }
 
 fn stream_recv_with_mode<B: RecvData>(ep: &Ep, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
-    let mut lent = LentBuf::new(buf);
+    let mut lent = InFlightBuf::new(buf);
     // SAFETY: the request keeps the container until the receive ends; its memory does not move.
     let started = unsafe { lent.recv_buf() }.and_then(|buf| start_stream_recv(ep, buf, mode, None));
     RecvRequest::new(ep.worker(), started.map(OpStatus::InProgress), lent)

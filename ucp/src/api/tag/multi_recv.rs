@@ -14,7 +14,7 @@ use crate::api::core::requests::Action;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::params::check_mem;
 use crate::api::mem::memory::Mem;
-use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
+use crate::api::request::buf::{DetachedBuf, InFlightBuf, IoBufMut};
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
 
@@ -56,7 +56,7 @@ pub struct MultiRecv<B: IoBufMut> {
     id: SlotId,
     op: Option<OpId>,
     addr: *const u8,
-    buf: Option<LentBuf<B>>,
+    buf: Option<InFlightBuf<B>>,
 }
 
 /// Parameters of [`Worker::recv_multi`].
@@ -88,7 +88,7 @@ impl Worker {
         params: impl Into<MultiRecvParams<'a>>,
     ) -> Result<MultiRecv<B>, (Error, B)> {
         let MultiRecvParams { min_room, mem, watcher } = params.into();
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         let (addr, len) = lent.memory();
         if let Err(error) = check_mem(mem, addr, len) {
             return Err((error, lent.into_inner()));

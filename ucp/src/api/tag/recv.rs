@@ -8,7 +8,7 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::params::{OpParams, check_mem};
 use crate::api::data::view::{RecvData, RecvView};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::LentBuf;
+use crate::api::request::buf::InFlightBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::worker::handle::{CoreMut, Worker};
 
@@ -81,7 +81,7 @@ impl Worker {
     /// Receives a message accepted by `matching` into `len` bytes at `buf`.
     /// # Safety
     /// Unless the call returns *done* or an error, until the operation ends `buf..buf + len` stays valid for
-    /// writes, is used only by receives of this worker, and `done` may be called with its argument.
+    /// writes, is used only by receives of this worker, and `params.done` may be called with its argument.
     // HOT
     #[inline]
     pub unsafe fn recv_raw(
@@ -105,7 +105,7 @@ impl Worker {
 
     /// Receives a message accepted by `matching`. A longer message ends with [`Error::Truncated`].
     pub fn recv<B: RecvData>(&self, matching: Match, buf: B) -> RecvRequest<B> {
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         let started = match lent.recv_view() {
             // SAFETY: the request keeps the container until the end, and its memory does not move.
             Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, &OpParams::default()) },
@@ -167,7 +167,7 @@ impl Message {
 
     /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
-        let mut lent = LentBuf::new(buf);
+        let mut lent = InFlightBuf::new(buf);
         // SAFETY: as in `Worker::recv`.
         let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, &OpParams::default()));
         RecvRequest::new(&self.worker, started, lent)

@@ -13,7 +13,7 @@ use crate::api::data::params::OpParams;
 use crate::api::data::raw::Layout;
 use crate::api::data::start::with_recv_data;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{IoBufMut, LentBuf};
+use crate::api::request::buf::{InFlightBuf, IoBufMut};
 use crate::api::request::handles::RecvRequest;
 use crate::api::stream::ops::start_stream_recv;
 use crate::api::stream::state::StreamRecvMode;
@@ -45,7 +45,7 @@ impl Worker {
     /// Receives a message accepted by `matching` into containers, filled in order. Sets the length of each.
     pub fn recv_iov<B: IoBufMut>(&self, matching: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = LentBuf::new(bufs);
+        let lent = InFlightBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
         let started = unsafe { self.recv_layout_raw(&pieces, matching, &OpParams::default()) };
         RecvRequest::new_list(self, started, lent)
@@ -85,7 +85,7 @@ impl Message {
     /// Receives the message into containers, filled in order.
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
+        let (worker, lent) = (self.worker.clone(), InFlightBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
         RecvRequest::new_list(&worker, started, lent)
@@ -96,7 +96,7 @@ impl AmMessage {
     /// Receives the data into containers, filled in order; otherwise like [`AmMessage::recv`].
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = LentBuf::new(bufs);
+        let lent = InFlightBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
         RecvRequest::new_list(&self.worker, started, lent)
@@ -156,7 +156,7 @@ impl Ep {
         mode: StreamRecvMode,
     ) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = LentBuf::new(bufs);
+        let lent = InFlightBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, &OpParams::default()) };
         RecvRequest::new_list(self.worker(), started.map(OpStatus::InProgress), lent)

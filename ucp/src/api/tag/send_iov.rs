@@ -14,7 +14,7 @@ use crate::api::data::raw::Layout;
 use crate::api::data::start::{send_buf_of, with_send_data};
 use crate::api::ep::handle::Ep;
 use crate::api::ep::send::SendParams;
-use crate::api::request::buf::{IoBuf, LentBuf};
+use crate::api::request::buf::{InFlightBuf, IoBuf};
 use crate::api::request::handles::SendRequest;
 use crate::api::stream::ops::start_stream_send;
 
@@ -60,7 +60,7 @@ impl Ep {
     pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
         let params = &SendParams { done: None, ..*params };
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
-        let lent = LentBuf::new(bufs);
+        let lent = InFlightBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
         let started = unsafe { self.send_layout_raw(&pieces, params) };
         SendRequest::new(self.worker(), started, lent)
@@ -92,7 +92,7 @@ impl Ep {
         bufs: Vec<B>,
     ) -> AmSend<Vec<B>> {
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
-        let lent = LentBuf::new(bufs);
+        let lent = InFlightBuf::new(bufs);
         // SAFETY: as in `send_iov`.
         let started = unsafe {
             self.am_send_layout_raw(id, header, &pieces, &AmParams { proto, ..AmParams::default() })

@@ -9,7 +9,7 @@ use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
 use crate::rdm::io::{LaneId, PeerId};
-use crate::rdm::{Conversation, tell_lost_peers};
+use crate::rdm::{Conversation, notify_lost_peers};
 use crate::token::CompletionToken;
 
 impl WorkerCore {
@@ -39,7 +39,7 @@ impl WorkerCore {
         let Some(interval) = self.keepalive.interval.filter(|_| now >= self.keepalive.next_check) else {
             return;
         };
-        tell_lost(self);
+        notify_lost(self);
         let peers = self.peer_eps.slots();
         self.keepalive.next_check = now + KeepaliveTimer::check_delay(interval, peers);
         for _ in 0..MAX_CHECKS.min(peers) {
@@ -59,7 +59,7 @@ impl WorkerCore {
             }
             self.keepalive.checked_now += 1;
         }
-        tell_lost(self);
+        notify_lost(self);
         self.keepalive.checked_now = 0;
         true
     }
@@ -108,7 +108,7 @@ impl WorkerCore {
     }
 }
 
-fn tell_lost(core: &mut WorkerCore) {
+fn notify_lost(core: &mut WorkerCore) {
     let (engine, mut wire, _) = core.split();
-    tell_lost_peers(engine.peers_mut(), &mut wire);
+    notify_lost_peers(engine.peers_mut(), &mut wire);
 }

@@ -29,10 +29,11 @@ use crate::rdm::trace::TraceEvent;
 use crate::rdm::{Cancel, RdmStats, RecvStatus};
 
 impl Worker {
-    /// Receives arrivals, sends queued packets, completes operations. Only here, in
-    /// [`cancel_now`](crate::cancel_now) and in [`send_now_calling`](crate::send_now_calling) are callbacks
-    /// called and wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one
-    /// short message: the next call polls other interfaces first.
+    /// Receives arrivals, sends queued packets, completes operations. Callbacks are called and wakers woken
+    /// here; also in [`cancel_now`](crate::cancel_now) and [`send_now_calling`](crate::send_now_calling), by
+    /// `then` of a request that has ended, by [`EpConnector`](crate::EpConnector), and for
+    /// [`CallAt::End`](crate::CallAt::End) where the operation ends. Callbacks may call `progress`. Returns
+    /// the number of events. Ends after one short message: the next call polls other interfaces first.
     ///
     /// # Panics
     /// In a forked child, which needs a worker of its own.

@@ -13,7 +13,7 @@ const TOKEN: u64 = u64::MAX - 1;
 /// Token of the descriptor for operations that begin while a program sleeps.
 const BEGUN_TOKEN: u64 = u64::MAX - 2;
 /// Looks of one [`wait_mem`].
-const LOOKS: u32 = 256;
+const POLLS: u32 = 256;
 
 /// Wakes a worker from any thread, see [`Worker::signaller`](crate::Worker::signaller). It may outlive the
 /// worker.
@@ -98,12 +98,12 @@ impl Signals {
     }
 }
 
-/// Waits until `word` differs from `seen`, for some microseconds at most; returns whether it does. Its looks
+/// Waits until `word` differs from `seen`, for some microseconds at most; returns whether it does. Its loads
 /// leave the cache line to whoever writes the word. For words that peers write directly: no worker makes
 /// progress, so call [`Worker::progress`](crate::Worker::progress) between two waits.
 pub fn wait_mem(word: &AtomicU64, seen: u64) -> bool {
     let hint = SpinHint::measured();
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if word.load(Ordering::Acquire) != seen {
             return true;
         }

@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::buf::{RecvBuf, RecvList};
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};
 use crate::rdm::status::{OpError, RecvStatus};
@@ -109,7 +109,7 @@ impl Unexpected {
             Protocol::LongRead | Protocol::RuntRead => self.rma_read.is_some(),
             _ => false,
         };
-        (waits || self.envelope.protocol.sync() == Sync::Yes).then_some(self.envelope.send_id)
+        (waits || self.envelope.protocol.sync() == DeliveryComplete::Yes).then_some(self.envelope.send_id)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::ids::WireId;
 use crate::rdm::io::Reg;
 use crate::rdm::op::buf::SendBuf;
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::rails::rail_plan::RailList;
 use crate::wire::MsgClass;
 
@@ -43,7 +43,7 @@ pub struct TxOp {
     /// The receiver's id, once its CTS has come.
     pub recv_id: Option<u32>,
     pub protocol: Protocol,
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     pub reg: Option<Reg>,
     /// Registrations on further wires.
     pub rails: Option<Box<RailList<(WireId, Reg)>>>,

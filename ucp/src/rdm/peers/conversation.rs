@@ -15,7 +15,7 @@ use crate::rdm::peers::state::{Accepted, Lifecycle, OwnHandshake, PeerFlags};
 use crate::rdm::peers::unknown_peers::mark_connected;
 use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Kind, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind};
 use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::discard_queue::drop_discards;
@@ -36,7 +36,7 @@ pub struct Conversation {
     /// It was closed by force, and another may follow: packets can still go to the peer.
     pub may_follow: bool,
     /// The peer failed here, or was closed after that, and is told so when it asks.
-    pub may_be_told: bool,
+    pub is_notifiable: bool,
     /// The peer has to answer a close of ours. It says so if it has lost us.
     pub awaits_close: bool,
 }
@@ -110,7 +110,7 @@ fn close_up<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError) {
     end(e, w, id, fault, OpError::Peer(id, fault));
     let peer = &mut e.peers.table[id];
     let state = peer.state;
-    let met = state.has(PeerFlags::MET);
+    let met = state.has(PeerFlags::HANDSHAKE_RECEIVED);
     // A peer that has not said what it knows is told once it has.
     let is_told = !met || supports_close(peer.features);
     let has_spoken =
@@ -135,8 +135,9 @@ fn end<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, error: 
     e.ops.rma_ops.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, id, error);
     e.ops.recvs.end_of_peer(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, (id, EndScope::All), error);
     // Their senders are told that they were not received.
-    let is_synced =
-        |held: &Unexpected| held.envelope.from == id && held.envelope.protocol.sync() == Sync::Yes;
+    let is_synced = |held: &Unexpected| {
+        held.envelope.from == id && held.envelope.protocol.sync() == DeliveryComplete::Yes
+    };
     let synced = e.ops.recvs.unexpected.iter().filter(|(_, held)| is_synced(held)).map(|(held, _)| held);
     for held in synced.collect::<Vec<_>>() {
         e.ops.recvs.drop_unexpected(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, held, error);
@@ -236,8 +237,9 @@ impl Peer {
     }
 
     /// Whether the peer, with which nothing goes on here, may live, be reached and understand that.
-    pub(in crate::rdm) fn may_be_told(&self) -> bool {
-        let is_over = self.state.is_failed() && self.state.has(PeerFlags::MET) && !self.may_reopen();
+    pub(in crate::rdm) fn is_notifiable(&self) -> bool {
+        let is_over =
+            self.state.is_failed() && self.state.has(PeerFlags::HANDSHAKE_RECEIVED) && !self.may_reopen();
         let understands = supports_close(self.features) && supports_peer_error(self.features);
         let lives = match self.fault {
             Some(PeerError::OverLimit) => true,
@@ -256,7 +258,7 @@ impl Peer {
     /// Whether early messages of a peer whose packets are refused are kept until they are in order: a close
     /// may follow.
     pub(in crate::rdm) fn keeps_order(&self) -> bool {
-        let may_close = !self.state.has(PeerFlags::MET) || supports_close(self.features);
+        let may_close = !self.state.has(PeerFlags::HANDSHAKE_RECEIVED) || supports_close(self.features);
         may_close && !self.state.has(PeerFlags::OVER_LIMIT) && (self.state.is_up() || self.may_reopen())
     }
 }
@@ -270,7 +272,7 @@ impl Conversation {
             number: closes.map_or(0, |closes| closes.conversation),
             is_open: peer.is_some_and(|peer| peer.state.is_up()),
             may_follow: peer.is_some_and(Peer::may_reopen),
-            may_be_told: peer.is_some_and(Peer::may_be_told),
+            is_notifiable: peer.is_some_and(Peer::is_notifiable),
             awaits_close: peer.is_some_and(|peer| {
                 peer.state.has_any(PeerFlags::AWAITS_CLOSE | PeerFlags::CLOSE_UNCONFIRMED)
             }),

@@ -65,10 +65,10 @@ impl Lane {
     }
 
     /// Takes the feature word of the peer's HANDSHAKE.
-    pub fn meet(&mut self, features: Features) {
+    pub fn set_features(&mut self, features: Features) {
         self.features = features;
         self.state.set_hdr(ReqHdr::after(features));
-        self.state.insert(PeerFlags::MET);
+        self.state.insert(PeerFlags::HANDSHAKE_RECEIVED);
     }
 
     /// Returns the public view.
@@ -77,7 +77,7 @@ impl Lane {
             wire: self.wire,
             addr: self.addr,
             from: self.from(),
-            features: self.state.has(PeerFlags::MET).then_some(self.features),
+            features: self.state.has(PeerFlags::HANDSHAKE_RECEIVED).then_some(self.features),
             hdr: self.hdr(),
             rdma,
             outstanding,

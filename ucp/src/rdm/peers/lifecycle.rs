@@ -58,7 +58,7 @@ impl Engine {
             // Which bytes the peer has is unknown if a packet on the lane is lost for good. [M11.12]
             let lost = self.peers.table.lane(lane).is_some_and(|lane| lane.state.has(PeerFlags::UNCONFIRMED));
             let peer = self.peers.table.peer_of(lane).filter(|_| lost);
-            self.on_probe_error(w, lane, fault);
+            self.on_lane_check_error(w, lane, fault);
             return peer.into_iter().for_each(|peer| self.fail_peer(w, peer, fault));
         };
         let Some(peer) = self.peers.table.get(id) else { return };
@@ -76,11 +76,11 @@ impl Engine {
         if returns_packets && peer.state.has(PeerFlags::UNCONFIRMED) && !peer.state.refuses_packets() {
             self.peers.first_failed.get_or_insert((id, fault));
         }
-        self.on_probe_error(w, id, fault);
+        self.on_lane_check_error(w, id, fault);
     }
 
     /// Handles an error found by a probe, which says nothing about what was sent.
-    pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>, fault: PeerError) {
+    pub fn on_lane_check_error<W: Wire>(&mut self, w: &mut W, lane: impl Into<LaneId>, fault: PeerError) {
         let id = lane.into();
         let Some(lane) = self.peers.table.lane(id) else { return };
         let only_handshake_sent =
@@ -209,8 +209,8 @@ fn fail<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, fault: PeerError, scope:
     }
     end_ops(&mut e.ops, &mut e.peers, &mut e.pending, w, id, OpError::Peer(id, fault), scope);
     zcopy_recv::drop_forwards(&mut e.zcopy_recv, &mut e.peers, &mut e.pending, id);
-    if e.peers.table[id].may_be_told() {
-        e.peers.to_be_told.push((id, peer_error::LOST_NOTES));
+    if e.peers.table[id].is_notifiable() {
+        e.peers.lost_notices.push((id, peer_error::MAX_LOST_NOTICES));
     }
     e.pending.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
 }
@@ -225,7 +225,7 @@ fn fail_again(peers: &mut Peers, pending: &mut Pending, id: PeerId, fault: PeerE
         if let Some(mut queue) = peer.queue.take() {
             queue.reorder.clear(&mut pending.held_packets);
         }
-    } else if !(peer.may_be_told() && fault.is_peer_failure()) {
+    } else if !(peer.is_notifiable() && fault.is_peer_failure()) {
         return;
     }
     peer.fault = Some(fault);

@@ -50,7 +50,7 @@ pub struct Peers {
     /// Lanes found lost while something else was under way, until they have failed.
     pub(in crate::rdm) lost_lanes: Vec<(LaneId, PeerError)>,
     /// Peers lost for good that are to be told so, and how many times still.
-    pub(in crate::rdm) to_be_told: Vec<(PeerId, u8)>,
+    pub(in crate::rdm) lost_notices: Vec<(PeerId, u8)>,
     /// Room of one packet, for bytes that callbacks pack.
     pub(in crate::rdm) packed: Vec<u8>,
     /// Streams of connections.
@@ -72,7 +72,7 @@ impl Peers {
             refused_ops: RefusedOps::default(),
             over_limit_peer: None,
             lost_lanes: Vec::new(),
-            to_be_told: Vec::new(),
+            lost_notices: Vec::new(),
             packed: Vec::new(),
             streams: ConnectionStreams::default(),
             unknown_peers: UnknownPeers::default(),

@@ -39,7 +39,7 @@ impl RefusedOps {
 #[cold]
 pub(in crate::rdm) fn refuse_flush(peers: &mut Peers, from: PeerId, send_id: u32) -> Option<Next> {
     let peer = &mut peers.table[from];
-    peer.state.remove(PeerFlags::REFUSED_UNTOLD);
+    peer.state.remove(PeerFlags::UNREPORTED_REFUSAL);
     let features = peer.features;
     let can_tell = peers.table.can_send_error(from) && supports_classes(features);
     can_tell.then(|| peers.error_to(from, ErrorRef::Op(send_id), OpError::Access(from)))

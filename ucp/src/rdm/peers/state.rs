@@ -47,7 +47,7 @@ bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PeerFlags: u32 {
         /// The HANDSHAKE of the peer has arrived.
-        const MET = 1 << 10;
+        const HANDSHAKE_RECEIVED = 1 << 10;
         /// Sends to it are queued: later ones queue behind them.
         const SENDS_QUEUED = 1 << 11;
         /// It is in the engine's list of peers with work.
@@ -79,7 +79,7 @@ bitflags! {
         /// The program has connected to it, and may name it by its number.
         const CONNECTED = 1 << 25;
         /// A request of it that names no operation was refused: its next flush is told.
-        const REFUSED_UNTOLD = 1 << 26;
+        const UNREPORTED_REFUSAL = 1 << 26;
     }
 }
 
@@ -281,7 +281,7 @@ impl PeerState {
     // HOT
     #[inline(always)]
     pub const fn is_ready_for_rma(self) -> bool {
-        let ready = POSTED | REQUESTED | PeerFlags::MET.bits();
+        let ready = POSTED | REQUESTED | PeerFlags::HANDSHAKE_RECEIVED.bits();
         self.0 & (BLOCKED | ready) == ready
     }
 
@@ -304,7 +304,7 @@ impl PeerState {
     // HOT
     #[inline(always)]
     pub const fn takes_request(self) -> bool {
-        self.0 & (SEEN | FAILED | REFUSES | PeerFlags::REFUSED_UNTOLD.bits()) == SEEN
+        self.0 & (SEEN | FAILED | REFUSES | PeerFlags::UNREPORTED_REFUSAL.bits()) == SEEN
     }
 
     /// Whether a control packet can go out, if none is queued.
@@ -316,7 +316,8 @@ impl PeerState {
 
     /// Whether the peer's HANDSHAKE has arrived, and it has not failed.
     pub const fn is_met(self) -> bool {
-        self.0 & (FAILED | REMOVED | PeerFlags::MET.bits()) == PeerFlags::MET.bits()
+        self.0 & (FAILED | REMOVED | PeerFlags::HANDSHAKE_RECEIVED.bits())
+            == PeerFlags::HANDSHAKE_RECEIVED.bits()
     }
 
     /// Whether all these flags are set.

@@ -235,7 +235,7 @@ fn is_absent(lane: &Lane) -> bool {
 /// Whether nothing shows that somebody is at the other end.
 fn is_unknown(table: &PeerTable, lane: LaneId) -> bool {
     match lane.first_of() {
-        Some(peer) => table.get(peer).is_some_and(|peer| !peer.state.has(PeerFlags::MET)),
+        Some(peer) => table.get(peer).is_some_and(|peer| !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED)),
         None => table.lanes.get(lane).is_some_and(|lane| lane.peer.is_none()),
     }
 }

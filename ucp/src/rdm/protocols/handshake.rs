@@ -144,7 +144,9 @@ impl Peers {
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| {
             let state = peer.state;
-            state.accepted() != Accepted::Nothing && !state.has(PeerFlags::MET) && !state.is_failed()
+            state.accepted() != Accepted::Nothing
+                && !state.has(PeerFlags::HANDSHAKE_RECEIVED)
+                && !state.is_failed()
         };
         let unsent_errors =
             |peer: &Peer| peer.queue.as_ref().is_some_and(|queue| !queue.unsent_errors.is_empty());
@@ -163,13 +165,13 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     match a.packet {
         Packet::Handshake(shake) => {
             let peer = &mut peers.table[a.peer];
-            peer.meet(shake.features());
+            peer.set_features(shake.features());
             learn_user_qp(peer, shake);
             if peer.state.has(PeerFlags::USER_QP_ONLY) {
                 sends.refuse_announced(peers, pending, w, a.peer);
             }
             peers.counters.trace.push(TraceEvent::Handshake(a.peer));
-            Next::Met
+            Next::HandshakeReceived
         }
         _ => peers.drop_packet(a, DropReason::Unsupported),
     }

@@ -15,7 +15,7 @@ use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, Peer};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, Sync};
+use crate::rdm::protocol::{Arrival, DeliveryComplete, HandlerKind, Kind, PacketHandler, Protocol};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::MsgIdUse;
 use crate::rdm::recv::streams::{StreamPiece, WORKER_STREAM};
@@ -81,7 +81,7 @@ pub fn send_note<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, note: Note, use
     let args = SendArgs {
         buf: SendBuf::EMPTY,
         tag: Some(tag),
-        sync: Sync::Yes,
+        sync: DeliveryComplete::Yes,
         cq_data: Some(kind),
         protocol: Protocol::DcEager,
         user,

@@ -18,7 +18,7 @@ use crate::rdm::peers::Peers;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Sync, requester_id};
+use crate::rdm::protocol::{Arrival, DeliveryComplete, HandlerKind, Kind, PacketHandler, requester_id};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgOrder, msg_order};
 use crate::rdm::recv::streams::{StreamPiece, break_streams};
@@ -47,7 +47,7 @@ const NO_ROOM: u32 = 4108;
 const MAX_UNSENT_ERRORS: usize = 4096;
 
 /// How often a peer that was lost is told so unasked.
-pub(in crate::rdm) const LOST_NOTES: u8 = 4;
+pub(in crate::rdm) const MAX_LOST_NOTICES: u8 = 4;
 
 /// Sends a PEER_ERROR.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -70,8 +70,8 @@ pub(in crate::rdm) fn push<W: Wire>(
 /// Tells a peer that lives, and that has failed here, or was closed here without an order of messages: by a
 /// PEER_ERROR that names no operation. It is not kept for want of room, as the peer asks again.
 // [M11.19]
-pub(in crate::rdm) fn tell_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) {
-    if peers.table[id].may_be_told() {
+pub(in crate::rdm) fn notify_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) {
+    if peers.table[id].is_notifiable() {
         let _ = push(peers, w, id, ErrorRef::Op(Close::ID), ABORTED);
     }
 }
@@ -79,10 +79,10 @@ pub(in crate::rdm) fn tell_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerI
 /// Tells peers that were lost, and live, that they were: one that is silent would wait for ever. Called at
 /// each keepalive; each peer is told four times, as the device may lose a note, too.
 // [M11.20]
-pub fn tell_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
-    let mut lost = std::mem::take(&mut peers.to_be_told);
+pub fn notify_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
+    let mut lost = std::mem::take(&mut peers.lost_notices);
     lost.retain_mut(|(id, left)| {
-        if !peers.table.get(*id).is_some_and(Peer::may_be_told) {
+        if !peers.table.get(*id).is_some_and(Peer::is_notifiable) {
             return false;
         }
         if push(peers, w, *id, ErrorRef::Op(Close::ID), ABORTED).is_ok() {
@@ -90,7 +90,7 @@ pub fn tell_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
         }
         *left > 0
     });
-    peers.to_be_told = lost;
+    peers.lost_notices = lost;
 }
 
 /// Ends the operation or message that a PEER_ERROR names.
@@ -171,7 +171,7 @@ impl Engine {
             let of = &held.envelope;
             held.kind == Kind::Stream && of.tag == tag && from.is_none_or(|from| of.from == from)
         };
-        self.ops.recvs.tell_senders(&mut self.peers, &mut self.pending, is_of);
+        self.ops.recvs.notify_senders(&mut self.peers, &mut self.pending, is_of);
         self.ops.recvs.drop_unexpected_of(&mut self.ops.reads, &mut self.peers, &mut self.pending, w, is_of);
         match from {
             None => self.peers.streams.close(tag),
@@ -306,7 +306,7 @@ pub(in crate::rdm) fn end_send<W: Wire>(
         (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => Some(ErrorRef::Msg(msg_id)),
     };
     if let (Some(what), true) = (what, must_end) {
-        tell_later(&mut e.peers, to, what, class);
+        defer_error(&mut e.peers, to, what, class);
     }
     let what = what.filter(|_| e.peers.table.can_send_error(to));
     if let Some(what) = what {
@@ -320,9 +320,9 @@ pub(in crate::rdm) fn end_send<W: Wire>(
 }
 
 /// Tells a peer that has not said what it knows of a message that has ended, once it has.
-fn tell_later(peers: &mut Peers, to: PeerId, what: ErrorRef, class: MsgClass) {
+fn defer_error(peers: &mut Peers, to: PeerId, what: ErrorRef, class: MsgClass) {
     let peer = &mut peers.table[to];
-    if peer.state.has(PeerFlags::MET) || !peer.state.is_up() {
+    if peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) || !peer.state.is_up() {
         return;
     }
     let code = if class == MsgClass::Stream { ABORTED } else { ABORTED | NO_STREAM };
@@ -392,7 +392,7 @@ impl Recvs {
             let mut all = self.unexpected.iter().filter(|(_, held)| {
                 let envelope = &held.envelope;
                 let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
-                let is_open = missing || envelope.protocol.sync() == Sync::Yes;
+                let is_open = missing || envelope.protocol.sync() == DeliveryComplete::Yes;
                 envelope.from == from && envelope.msg_id == msg_id && is_open
             });
             all.next().map(|(id, _)| PartialMsg::Unexpected(id))
@@ -451,9 +451,9 @@ impl Recvs {
     }
 
     /// Tells the senders of these unexpected messages that nobody will receive them.
-    fn tell_senders(&self, peers: &mut Peers, pending: &mut Pending, is_one: impl Fn(&Unexpected) -> bool) {
+    fn notify_senders(&self, peers: &mut Peers, pending: &mut Pending, is_one: impl Fn(&Unexpected) -> bool) {
         let all = self.unexpected.iter().map(|(_, held)| held).filter(|held| is_one(held));
-        all.for_each(|held| tell_sender(peers, pending, held));
+        all.for_each(|held| notify_sender(peers, pending, held));
     }
 
     /// Breaks a stream of a peer before a message that is, or may be, a piece of it.
@@ -470,7 +470,7 @@ impl Recvs {
         let mut behind = Vec::new();
         self.break_streams(peers, from, vec![piece], &mut behind);
         for held in behind.iter().filter_map(|&id| self.unexpected.get(id)) {
-            tell_sender(peers, pending, held);
+            notify_sender(peers, pending, held);
         }
         behind.into_iter().for_each(|id| {
             self.drop_unexpected(reads, peers, pending, w, id, OpError::Aborted(from, ABORTED))
@@ -499,7 +499,7 @@ impl Recvs {
 
 /// Tells the sender of an unexpected message that nobody will receive it, if it waits for an answer.
 // [M10.3]
-fn tell_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
+fn notify_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
     let from = held.envelope.from;
     let Some(send_id) = held.waiting_send().filter(|_| peers.table.is_up(from)) else { return };
     let error = OpError::Aborted(from, ABORTED);
@@ -553,7 +553,7 @@ impl Peers {
     pub(in crate::rdm) fn refuse_closed(&mut self, pending: &mut Pending, a: &Arrival<'_>) {
         if let Packet::Handshake(shake) = a.packet {
             let peer = &mut self.table[a.peer];
-            peer.meet(shake.features());
+            peer.set_features(shake.features());
             if peer.state.own_handshake() == OwnHandshake::NotDue {
                 peer.state.set_own_handshake(OwnHandshake::Queued);
             }
@@ -563,7 +563,7 @@ impl Peers {
             self.table.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
             let peer = &mut self.table[a.peer];
             // Also after a repeated trigger.
-            if !peer.state.has(PeerFlags::MET) {
+            if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
                 peer.state.set_own_handshake(OwnHandshake::Queued);
             }
         }
@@ -575,7 +575,7 @@ impl Peers {
     pub(in crate::rdm) fn error_to(&mut self, to: PeerId, what: ErrorRef, why: OpError) -> Next {
         let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
         let peer = &mut self.table[to];
-        if !peer.state.has(PeerFlags::MET) {
+        if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
             // A request may overtake its sender's HANDSHAKE.
             let waits = peer.state.is_up() && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
             if waits {
@@ -601,7 +601,7 @@ impl Peers {
         self.drop_packet(a, why);
         let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
         let Some(id) = requester_id(a.packet) else {
-            self.table[a.peer].state.insert(PeerFlags::REFUSED_UNTOLD);
+            self.table[a.peer].state.insert(PeerFlags::UNREPORTED_REFUSAL);
             return Next::Nothing;
         };
         self.error_to(a.peer, ErrorRef::Op(id), error)
@@ -627,6 +627,6 @@ impl PeerTable {
 
     pub(in crate::rdm) fn can_send_error(&self, to: PeerId) -> bool {
         let peer = &self[to];
-        peer.state.has(PeerFlags::MET) && supports_peer_error(peer.features)
+        peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
     }
 }

@@ -13,7 +13,7 @@ use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
 
 use crate::rdm::op::tx::TxState;
-use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
+use crate::rdm::protocol::{Arrival, DeliveryComplete, HandlerKind, PacketHandler};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Receipt;
 use crate::wire::rtm::Close;
@@ -79,7 +79,11 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     }
     match sends.table.get(id) {
         None if receipt.send_id == Close::ID => Next::CloseConfirmed,
-        Some(op) if op.peer == a.peer && op.state == TxState::AllSent && op.protocol.sync() == Sync::Yes => {
+        Some(op)
+            if op.peer == a.peer
+                && op.state == TxState::AllSent
+                && op.protocol.sync() == DeliveryComplete::Yes =>
+        {
             sends.finish(peers, pending, w, id, Ok(()));
             Next::Nothing
         }

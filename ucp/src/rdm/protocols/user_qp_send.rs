@@ -12,7 +12,7 @@ use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::state::Accepted;
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol, SendProgress};
 use crate::rdm::send::Sends;
 use crate::rdm::send::message::{copy_packed, with_packed};
 use crate::rdm::status::OpError;
@@ -111,7 +111,7 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
 /// Checks that the message is untagged, fits one packet and wants no RECEIPT.
 fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
     let begun = op.state != TxState::Queued;
-    let sync = op.sync == Sync::Yes || op.protocol.sync() == Sync::Yes;
+    let sync = op.sync == DeliveryComplete::Yes || op.protocol.sync() == DeliveryComplete::Yes;
     if begun || sync || op.kind() != Kind::Untagged {
         return Err(OpError::Unsupported);
     }

@@ -224,7 +224,7 @@ pub(in crate::rdm) fn on_recv(
         return peers.on_trigger(a.peer, &rtw.opts);
     }
     if let (true, Some(send_id)) = (rtw.is_flush(), rtw.receipt)
-        && peers.table[a.peer].state.has(PeerFlags::REFUSED_UNTOLD)
+        && peers.table[a.peer].state.has(PeerFlags::UNREPORTED_REFUSAL)
         && let Some(next) = refuse_flush(peers, a.peer, send_id)
     {
         return next;

@@ -94,7 +94,7 @@ impl Engine {
         self.peers.counters.forget(me, before);
         let peer = &mut self.peers.table[me];
         peer.state.set_own_handshake(OwnHandshake::Sent);
-        peer.meet(features);
+        peer.set_features(features);
         peer.state.insert(PeerFlags::USER_QP_ONLY);
         peer.queue_mut().user_qp = Some(qp);
         self.zcopy_recv = Some(Box::new(ZcopyRecv {

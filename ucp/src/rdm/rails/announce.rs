@@ -53,7 +53,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(
         Packet::CtsData(..) => lane.peer,
         // A worker in zero-copy receive mode has one NIC: it is a peer.
         Packet::Handshake(shake) if !wants_user_qp(shake.features()) => {
-            lane.meet(shake.features());
+            lane.set_features(shake.features());
             announce_lanes(peers, pending, w, id);
             None
         }
@@ -169,7 +169,9 @@ pub(in crate::rdm) fn announce_lanes<W: Wire>(
     lane: LaneId,
 ) {
     let Some(id) = peers.table.peer_of(lane) else { return };
-    let Some(peer) = peers.table.get(id).filter(|peer| peer.state.has(PeerFlags::MET)) else { return };
+    let Some(peer) = peers.table.get(id).filter(|peer| peer.state.has(PeerFlags::HANDSHAKE_RECEIVED)) else {
+        return;
+    };
     let ours = Features::CONNID.difference(peers.cfg.withhold);
     if !supports_failover(ours, peer.features) || peer.has_failed_over() || peer.state.is_failed() {
         return;
@@ -179,7 +181,7 @@ pub(in crate::rdm) fn announce_lanes<W: Wire>(
         false => peer.lanes().iter().copied().collect(),
     };
     for lane in lanes {
-        if peers.table.own_lane(id, lane).is_some_and(|lane| lane.state.has(PeerFlags::MET)) {
+        if peers.table.own_lane(id, lane).is_some_and(|lane| lane.state.has(PeerFlags::HANDSHAKE_RECEIVED)) {
             if !peers.table.may_send_ctl(id) || push_announce_lane(peers, w, id, lane).is_err() {
                 peers.table[id].queue_mut().ctl.push_back(Ctl::AnnounceLane(lane));
                 pending.schedule(peers, id);

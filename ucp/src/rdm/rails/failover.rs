@@ -88,7 +88,7 @@ impl Engine {
             }
             // Packets of a lost further lane are sent elsewhere.
             self.peers.wires.mark_down(wire, fault);
-            self.on_probe_error(w, lane, fault);
+            self.on_lane_check_error(w, lane, fault);
             self.pending.resend_on_main_lane(&mut self.peers, lane, packet);
             return;
         };

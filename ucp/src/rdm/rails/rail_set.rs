@@ -195,7 +195,7 @@ pub(in crate::rdm) fn offer_rails<W: Wire>(
 // [M11.3]
 pub(in crate::rdm) fn trigger_rails<W: Wire>(peers: &mut Peers, w: &mut W, to: PeerId) {
     let peer = &peers.table[to];
-    if !peer.state.has(PeerFlags::MET) || !supports_rails(peer.features) {
+    if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
         return;
     }
     let lanes: RailList<LaneId> = peer.lanes().iter().copied().collect();

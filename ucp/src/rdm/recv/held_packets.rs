@@ -142,14 +142,14 @@ impl HeldPackets {
 
     /// Counts memory of messages that are kept elsewhere with the unexpected ones, unless all would use more
     /// than `max` bytes.
-    pub fn add_elsewhere(&mut self, bytes: usize, max: usize) -> bool {
+    pub fn add_external(&mut self, bytes: usize, max: usize) -> bool {
         let has_room = self.unexpected.saturating_add(bytes) <= max;
         self.unexpected += if has_room { bytes } else { 0 };
         has_room
     }
 
     /// Uncounts memory of messages that were kept elsewhere.
-    pub fn remove_elsewhere(&mut self, bytes: usize) {
+    pub fn remove_external(&mut self, bytes: usize) {
         self.unexpected -= bytes;
     }
 

@@ -2,7 +2,7 @@
 
 pub(super) mod discard_queue;
 pub(super) mod discards;
-pub(super) mod elsewhere;
+pub(super) mod external_bytes;
 pub(super) mod held_bytes;
 pub(super) mod held_packets;
 pub mod matching;

@@ -1,7 +1,7 @@
 //! Arguments and protocols of one-sided operations: plain types of the engine's interface.
 
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::wire::{AtomicOp, Datatype, Iovs};
 
@@ -122,7 +122,7 @@ pub struct PutArgs {
     /// Target memory; as long as `local`.
     pub remote: Iovs,
     /// Completion: bytes reusable, or in the target's memory.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Data for a completion at the target once all bytes are there.
     pub cq_data: Option<u64>,
     /// Protocol (from `select`). An eager write that does not fit one packet goes by long-CTS.
@@ -161,7 +161,7 @@ pub struct AtomicArgs {
     /// The old values; `None` for an operation without result.
     pub result: Option<Scatter>,
     /// Completion of an operation without a result.
-    pub sync: Sync,
+    pub sync: DeliveryComplete,
     /// Returned in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }

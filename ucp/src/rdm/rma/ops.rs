@@ -1,7 +1,7 @@
-//! One-sided operations: start, cancel, fences and acknowledgements. A write without [`Sync::Yes`] is
-//! complete when its bytes may be reused. On an ordered wire the acknowledgement of an empty write behind it
-//! ([`Engine::request_acks`]) tells that it has arrived; elsewhere each write is acknowledged by itself, in
-//! the DC form of its packet.
+//! One-sided operations: start, cancel, fences and acknowledgements. A write without
+//! [`DeliveryComplete::Yes`] is complete when its bytes may be reused. On an ordered wire the acknowledgement
+//! of an empty write behind it ([`Engine::request_acks`]) tells that it has arrived; elsewhere each write is
+//! acknowledged by itself, in the DC form of its packet.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::state::PeerFlags;
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rails::rail_set;
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
@@ -72,7 +72,9 @@ impl Engine {
         if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
             return Started::Failed(OpError::Invalid);
         }
-        let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.peers.keeps_order(to);
+        let plain = p.protocol == RmaProtocol::EagerWrite
+            && p.sync == DeliveryComplete::No
+            && self.peers.keeps_order(to);
         let plain = plain && self.peers.cfg.emulation == Emulation::Allowed;
         if plain
             && !peer.state.is_blocked()
@@ -301,11 +303,11 @@ impl Peers {
         self.wires[self.table[to].wire].order == PacketOrder::Kept
     }
 
-    pub(in crate::rdm) fn ack_for(&self, to: PeerId, sync: Sync) -> Ack {
+    pub(in crate::rdm) fn ack_for(&self, to: PeerId, sync: DeliveryComplete) -> Ack {
         match sync {
-            Sync::Yes => Ack::Wanted,
-            Sync::No if self.table.get(to).is_none() || self.keeps_order(to) => Ack::No,
-            Sync::No => Ack::IfAble,
+            DeliveryComplete::Yes => Ack::Wanted,
+            DeliveryComplete::No if self.table.get(to).is_none() || self.keeps_order(to) => Ack::No,
+            DeliveryComplete::No => Ack::IfAble,
         }
     }
 

@@ -129,7 +129,7 @@ impl RmaOps {
                 return None;
             }
         }
-        if peer.state.has(PeerFlags::MET) {
+        if peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
             if by_device || peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
@@ -275,7 +275,7 @@ impl Pending {
 /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
 pub(in crate::rdm) fn by_device<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> bool {
     let (peer, rdma) = (&peers.table[rma.peer], peers.rdma(rma.peer));
-    let features = peer.state.has(PeerFlags::MET).then_some(peer.features);
+    let features = peer.state.has(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
     // The key is of the home device, unless one of the current device is known.
     let key_fits = !peers.table[rma.peer].has_failed_over()
         || rma.first_key.is_some()

@@ -187,6 +187,9 @@ impl Peers {
         let wire = &self.wires[peer.wire];
         let never_moves = wire.rail_wires.is_empty() || !supports_rails(peer.features);
         let has_nack = never_moves || !self.cfg.withhold.contains(Features::READ_NACK);
-        wire.rdma.read > 0 && has_nack && peer.state.has(PeerFlags::MET) && peer.features.contains(needs)
+        wire.rdma.read > 0
+            && has_nack
+            && peer.state.has(PeerFlags::HANDSHAKE_RECEIVED)
+            && peer.features.contains(needs)
     }
 }

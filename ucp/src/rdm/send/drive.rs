@@ -60,7 +60,7 @@ impl Engine {
     pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
         if !self.peers.table[id].state.is_up() {
             // Of all that it could be told it needs this only.
-            return peer_error::tell_lost(&mut self.peers, w, id);
+            return peer_error::notify_lost(&mut self.peers, w, id);
         }
         if self.peers.table.may_send_ctl(id) {
             match push_ctl(&mut self.ops, &mut self.peers, &mut self.pending, w, id, ctl) {
@@ -136,7 +136,7 @@ fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, p
 
 fn step_grants<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     let peer = &mut e.peers.table[id];
-    if !peer.state.has(PeerFlags::MET) {
+    if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
         return Step::Idle;
     }
     let Some(op) = peer.queue.as_mut().and_then(|queue| queue.grants.pop_front()) else {
@@ -247,7 +247,7 @@ fn step_reads<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
 /// Sends the control packet at the head of the queue, or a close that is due. `None`: there is neither.
 fn step_ctl<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Option<Step> {
     let peer = &e.peers.table[id];
-    let is_met = peer.state.has(PeerFlags::MET);
+    let is_met = peer.state.has(PeerFlags::HANDSHAKE_RECEIVED);
     let ctl = peer.queue.as_ref().and_then(|queue| queue.ctl.front().copied());
     let sent = match ctl {
         Some(ctl) => push_ctl(&mut e.ops, &mut e.peers, &mut e.pending, w, id, ctl).inspect(|()| {
@@ -276,7 +276,7 @@ fn step_failed<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Step {
     }
     let sent = if state.is_handshake_queued() {
         Some(handshake::push(&mut e.peers, e.zcopy_recv.as_ref().map(|mode| mode.qp), w, id.into()))
-    } else if state.has(PeerFlags::MET) {
+    } else if state.has(PeerFlags::HANDSHAKE_RECEIVED) {
         if let Some(step) = step_ctl(e, w, id) {
             return step;
         }

@@ -8,7 +8,7 @@ use crate::rdm::io::{NotPosted, PacketWriter, Wire};
 use crate::rdm::op::tx::TxOp;
 use crate::rdm::op::{Payload, SendBuf};
 use crate::rdm::peers::Peers;
-use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol, SendProgress};
 use crate::rdm::status::OpError;
 use crate::wire::rtm::{LongCts, RtmHeader};
 use crate::wire::{Cause, Delivery, MsgClass, Opts};
@@ -190,7 +190,8 @@ impl Message {
         cause: Cause,
     ) -> impl FnOnce(CommonFields) -> LongCts + use<> {
         let (msg_length, credit_request) = (self.buf.len() as u64, peers.cfg.cts_credits);
-        let delivery = if protocol.sync() == Sync::Yes { Delivery::Complete } else { Delivery::Plain };
+        let delivery =
+            if protocol.sync() == DeliveryComplete::Yes { Delivery::Complete } else { Delivery::Plain };
         move |CommonFields { msg_id, tag, opts }| LongCts {
             msg_id,
             tag,

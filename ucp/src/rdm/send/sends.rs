@@ -17,7 +17,7 @@ use crate::rdm::send::Sends;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{Accepted, PeerFlags};
-use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol, SendProgress};
 use crate::rdm::protocols::{direct, eager, handshake, longread};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
@@ -98,7 +98,7 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
     if let Some(fault) = peer.fault {
         return Started::Failed(OpError::Peer(to, fault));
     }
-    let met = peer.state.has(PeerFlags::MET);
+    let met = peer.state.has(PeerFlags::HANDSHAKE_RECEIVED);
     let refused = match class {
         MsgClass::Message => false,
         _ => s.tag.is_none() || met && !supports_classes(peer.features),
@@ -107,7 +107,7 @@ fn send_queued<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, class: MsgClass, 
         return Started::Failed(OpError::Unsupported);
     }
     let protocol = match (s.protocol, s.sync) {
-        (protocol, Sync::No) if protocol != Protocol::UserQp => protocol,
+        (protocol, DeliveryComplete::No) if protocol != Protocol::UserQp => protocol,
         (protocol, sync) => protocol.with(sync),
     };
     let op = TxOp {
@@ -203,7 +203,7 @@ impl Sends {
         op.sent = op.buf.len();
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         peers.counters.count_sent(to, protocol, len);
-        if protocol.sync() == Sync::No {
+        if protocol.sync() == DeliveryComplete::No {
             self.finish(peers, pending, w, id, Ok(()));
         }
     }
@@ -315,7 +315,7 @@ fn note_posted(lane: &mut Lane, ty: PktType) {
 // HOT
 #[inline(always)]
 pub(in crate::rdm) fn waits_for_handshake(peers: &Peers, peer: &Peer) -> bool {
-    peers.cfg.first_contact == FirstContact::Wait && !peer.state.has(PeerFlags::MET)
+    peers.cfg.first_contact == FirstContact::Wait && !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED)
 }
 
 /// Sends in one packet within the call, if possible.
@@ -329,7 +329,7 @@ pub(in crate::rdm) fn send_now<W: Wire>(
     s: &SendArgs,
 ) -> bool {
     let peer = &peers.table[to];
-    let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
+    let plain = s.protocol == Protocol::Eager && s.sync == DeliveryComplete::No;
     let accepted = match class {
         MsgClass::Message => s.tag.is_some() || !waits_for_handshake(peers, peer),
         _ => supports_classes(peer.features),
@@ -349,14 +349,14 @@ pub(in crate::rdm) fn may_start<W: Wire>(
 ) -> Option<SendProgress> {
     let waits = kind == Kind::Untagged && waits_for_handshake(peers, &peers.table[id]);
     let needs = match (kind, protocol.sync()) {
-        (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
-        (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
-        (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
-        (_, Sync::No) => Features::CLASSES,
-        (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
+        (Kind::Tagged | Kind::Untagged, DeliveryComplete::No) if !waits => return None,
+        (Kind::Tagged | Kind::Untagged, DeliveryComplete::No) => Features::empty(),
+        (Kind::Tagged | Kind::Untagged, DeliveryComplete::Yes) => Features::DELIVERY_COMPLETE,
+        (_, DeliveryComplete::No) => Features::CLASSES,
+        (_, DeliveryComplete::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
     };
     let peer = &peers.table[id];
-    if !peer.state.has(PeerFlags::MET) {
+    if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
         return Some(match handshake::trigger(peers, w, id) {
             Ok(()) => SendProgress::AwaitHandshake,
             Err(refused) => refused.into(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -76,7 +76,7 @@ fn unready_peer_gets_no_new_packets_and_others_continue() {
     let (mut net, no_receives, open) = net(16);
     net.send(0, no_receives, b"x", Some(1), Protocol::Eager);
     land(&mut net);
-    for sync in [Sync::No, Sync::Yes] {
+    for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
         let buf = send_buf(b"later");
         let args = SendArgs { buf, tag: Some(2), sync, cq_data: None, protocol: Protocol::Eager, user: 7 };
         assert!(matches!(net.send_args(0, no_receives, args), Started::Pending(_)));

@@ -2,7 +2,7 @@
 
 use super::super::io::{PeerError, Rdma};
 use crate::rdm::features::ours;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::protocols::peer_error;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -22,8 +22,14 @@ fn open_stream(net: &mut Net) {
 
 fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Started<()> {
     let peer = net.peer(0, 1);
-    let args =
-        SendArgs { buf: send_buf(bytes), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let args = SendArgs {
+        buf: send_buf(bytes),
+        tag: Some(7),
+        sync: DeliveryComplete::No,
+        cq_data: None,
+        protocol,
+        user: 1,
+    };
     net.at(0, |e, w| e.send_class(w, peer, class, args))
 }
 
@@ -157,7 +163,7 @@ fn streams_of_connections_are_apart() {
         let args = SendArgs {
             buf: send_buf(bytes),
             tag: Some(tag),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             cq_data: None,
             protocol,
             user: 1,

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use super::rma::{put_args, share};
 use crate::rdm::Cancel;
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::rdm::{Conversation, EngineSnapshot, tell_lost_peers};
+use crate::rdm::{Conversation, EngineSnapshot, notify_lost_peers};
 use crate::wire::{EfaStatus, Features, MsgClass, PktType};
 
 const LEN: usize = 20_000;
@@ -267,7 +267,7 @@ fn request_of_the_next_conversation_waits_for_the_close() {
             false => (LEN, RmaProtocol::LongCtsWrite),
         };
         let put = put_args(&bytes[..len], target.iov(0, len));
-        net.put(0, peer, PutArgs { protocol, sync: Sync::Yes, user: 5, ..put });
+        net.put(0, peer, PutArgs { protocol, sync: DeliveryComplete::Yes, user: 5, ..put });
         net.settle();
         let ended = sends(&mut net, 0);
         let closed_by_other = ended.iter().any(|(_, end)| *end == Err(OpError::Aborted(peer, 4127)));
@@ -308,7 +308,7 @@ impl Pair {
         let bytes = self.bodies.last().unwrap();
         if let Started::Pending(_) = self.net.send_args(me, peer, args(bytes, number, protocol)) {
             self.open[me].insert(number);
-            if protocol.sync() == Sync::Yes {
+            if protocol.sync() == DeliveryComplete::Yes {
                 self.synced.push(number);
             }
         }
@@ -523,7 +523,7 @@ fn silent_side_is_told_that_it_was_lost() {
             net.settle();
             assert_eq!(net.events(0), [], "nothing says so yet");
             for n in 0..6 {
-                net.at(1, |e, w| tell_lost_peers(e.peers_mut(), w));
+                net.at(1, |e, w| notify_lost_peers(e.peers_mut(), w));
                 if n < lost_notes {
                     net.sent_packets.clear();
                 }

@@ -4,7 +4,7 @@
 use crate::rdm::Engine;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::args::{FenceScope, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
@@ -152,7 +152,7 @@ impl Pair {
         let (peer, local) = (self.peer, Gather::one(send_buf(bytes)));
         let protocol = RmaProtocol::DirectWrite;
         self.with(|e, w| {
-            e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data, protocol, user: 4 })
+            e.put(w, peer, PutArgs { local, remote, sync: DeliveryComplete::No, cq_data, protocol, user: 4 })
         })
     }
 
@@ -399,7 +399,7 @@ fn partly_unregistrable_memory_goes_by_packets() {
     let mut local = Gather::one(send_buf(&bytes[..70]));
     assert!(local.push(send_buf(&bytes[70..])));
     let (peer, remote, protocol) = (pair.peer, iovs(&[(0, 150)]), RmaProtocol::DirectWrite);
-    let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol, user: 4 };
+    let args = PutArgs { local, remote, sync: DeliveryComplete::No, cq_data: None, protocol, user: 4 };
     assert!(matches!(pair.with(|e, w| e.put(w, peer, args)), Started::Pending(_)));
     assert_eq!((pair.resume(), pair.device.in_flight.len(), pair.net.sent_packets.len()), (0, 1, 0));
     pair.land(0);

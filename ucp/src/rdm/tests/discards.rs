@@ -2,7 +2,7 @@
 
 use super::super::io::PeerError;
 use crate::rdm::ids::{OpId, PeerId};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -14,8 +14,14 @@ const NUMBER: u64 = 7;
 
 fn send(net: &mut Net, class: MsgClass, bytes: &[u8], (protocol, user): (Protocol, u64)) {
     let peer = net.peer(0, 1);
-    let args =
-        SendArgs { buf: send_buf(bytes), tag: Some(NUMBER), sync: Sync::No, cq_data: None, protocol, user };
+    let args = SendArgs {
+        buf: send_buf(bytes),
+        tag: Some(NUMBER),
+        sync: DeliveryComplete::No,
+        cq_data: None,
+        protocol,
+        user,
+    };
     let started = net.at(0, |e, w| e.send_class(w, peer, class, args));
     assert!(matches!(started, Started::Pending(_)));
 }
@@ -117,7 +123,7 @@ fn discards_are_not_reported() {
         let args = SendArgs {
             buf: send_buf(&bytes),
             tag: Some(NUMBER),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             cq_data: None,
             protocol,
             user: 1,

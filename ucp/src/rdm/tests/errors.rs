@@ -5,7 +5,7 @@ use crate::rdm::EngineSnapshot;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::protocols::peer_error;
 use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
@@ -120,7 +120,7 @@ fn operation_refused_by_target_ends_at_requester() {
             (LEN, RmaProtocol::LongReadWrite),
         ] {
             let args = put_args(&bytes[..len], far(0, len as u64));
-            net.put(0, peer, PutArgs { protocol, sync: Sync::Yes, ..args });
+            net.put(0, peer, PutArgs { protocol, sync: DeliveryComplete::Yes, ..args });
             wanted += 1;
         }
         let local = |room: &mut [u8]| Scatter::one(recv_buf(room));
@@ -146,7 +146,7 @@ fn operation_refused_by_target_ends_at_requester() {
             operand: Gather::one(send_buf(&bytes[..8])),
             compare: None,
             result: Some(local(&mut old)),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             user: 1,
         };
         net.at(0, |e, w| e.atomic(w, peer, args));
@@ -181,7 +181,7 @@ fn refused_posts_are_noted_for_the_next_flush() {
         let target = share(&mut net, 1, 64, Access::READ);
         let bytes = message_bytes(1, 8);
         for _ in 0..3 {
-            net.put(0, peer, PutArgs { sync: Sync::No, ..put_args(&bytes, target.iov(0, 8)) });
+            net.put(0, peer, PutArgs { sync: DeliveryComplete::No, ..put_args(&bytes, target.iov(0, 8)) });
         }
         net.settle();
         net.at(0, |e, w| e.request_acks(w, None));
@@ -193,7 +193,7 @@ fn refused_posts_are_noted_for_the_next_flush() {
             nothing_left(&mut net);
         }
         // The next flush has nothing to say.
-        net.put(0, peer, PutArgs { sync: Sync::No, ..put_args(&[], target.iov(0, 0)) });
+        net.put(0, peer, PutArgs { sync: DeliveryComplete::No, ..put_args(&[], target.iov(0, 0)) });
         net.at(0, |e, w| e.request_acks(w, None));
         net.settle();
         assert_eq!(net.at(0, |e, _| e.peers.refused_ops.take(|_| true)), []);
@@ -476,7 +476,7 @@ fn refusal_to_a_cut_off_peer_is_retried() {
             buf: send_buf(b"hi"),
             tag: Some(1),
             protocol: Protocol::Eager,
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             cq_data: None,
             user: 3,
         };
@@ -550,7 +550,7 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
         buf: send_buf(b"hi"),
         tag: Some(1),
         protocol: Protocol::Eager,
-        sync: Sync::Yes,
+        sync: DeliveryComplete::Yes,
         cq_data: None,
         user: 3,
     };
@@ -584,7 +584,7 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
 fn peer_error_packet_matches_the_specification() {
     let (mut net, peer) = connected(NetConfig::RELIABLE);
     let target = share(&mut net, 1, 8, Access::READ);
-    net.put(0, peer, PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });
+    net.put(0, peer, PutArgs { sync: DeliveryComplete::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });
     net.deliver_one();
     let Ok(Packet::PeerError(hdr)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
     assert_eq!((hdr.prov_errno, hdr.connid, net.sent_packets[0].bytes.len()), (4111, Some(1001), 20));

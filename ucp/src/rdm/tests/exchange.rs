@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
-use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -80,7 +80,7 @@ impl Exchange {
         let args = SendArgs {
             buf: send_buf(&bytes),
             tag: (kind == Kind::Tagged).then_some(class << 56),
-            sync: if sync { Sync::Yes } else { Sync::No },
+            sync: if sync { DeliveryComplete::Yes } else { DeliveryComplete::No },
             cq_data: Some(number as u64),
             protocol: self.rng.pick(&ROWS),
             user: number as u64,

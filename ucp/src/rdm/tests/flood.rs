@@ -1,7 +1,7 @@
 //! More messages than are received: their cost is bounded, and wires are paused.
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
@@ -86,7 +86,7 @@ fn engine_that_waits_keeps_polling() {
     let args = SendArgs {
         buf: send_buf(b"?"),
         tag: Some(1),
-        sync: Sync::Yes,
+        sync: DeliveryComplete::Yes,
         cq_data: None,
         protocol: Protocol::Eager,
         user: 0,
@@ -226,9 +226,9 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
         let sync = |user| SendArgs {
             buf: send_buf(&body),
             tag: Some(user),
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             cq_data: None,
-            protocol: protocol.with(Sync::Yes),
+            protocol: protocol.with(DeliveryComplete::Yes),
             user,
         };
         let count = 200;
@@ -270,7 +270,7 @@ fn peer_cut_off_before_the_handshake_gets_an_error() {
         let args = SendArgs {
             buf: send_buf(&body),
             tag: Some(user),
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             cq_data: None,
             protocol,
             user,

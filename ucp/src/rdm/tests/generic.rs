@@ -10,7 +10,7 @@ use ucs::Status;
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::{GenericData, GenericOps, RecvBuf, RecvList, SendBuf, in_callback};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -100,7 +100,8 @@ type Ends = (Result<(), OpError>, Result<RecvStatus, OpError>);
 /// Sends `from` to a receive into `to`, posted before the message comes or after. Returns how both ended.
 fn exchange(net: &mut Net, peer: PeerId, from: SendBuf, to: RecvBuf, protocol: Protocol, late: bool) -> Ends {
     let args = RecvArgs { buf: to, kind: exact(7), from: None, user: 5 };
-    let send = SendArgs { buf: from, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let send =
+        SendArgs { buf: from, tag: Some(7), sync: DeliveryComplete::No, cq_data: None, protocol, user: 1 };
     let (sent, received) = if late {
         let sent = net.send_args(0, peer, send);
         net.settle();
@@ -212,7 +213,7 @@ proptest! {
         }
         // SAFETY: the data outlives the exchange.
         let buf = unsafe { SendBuf::of_generic(&from) };
-        let send = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+        let send = SendArgs { buf, tag: Some(7), sync: DeliveryComplete::No, cq_data: None, protocol, user: 1 };
         let error = OpError::Datatype(DatatypeError::Pack);
         let started = net.send_args(0, peer, send);
         net.settle();

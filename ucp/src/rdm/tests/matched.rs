@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::rdm::OpId;
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::rdm::{ids::*, status::*};
@@ -125,7 +125,7 @@ impl Game {
             Protocol::RuntRead,
         ]);
         let protocol = if len == 0 { Protocol::Eager } else { protocol };
-        let sync = self.rng.pick(&[Sync::No, Sync::Yes]);
+        let sync = self.rng.pick(&[DeliveryComplete::No, DeliveryComplete::Yes]);
         let key = self.next;
         self.next += 1;
         let msg = Msg { tag, from, bytes: message_bytes(key, len) };

@@ -1,7 +1,7 @@
 //! Messages of several pieces equal those of one piece on the wire, byte for byte.
 
 use crate::rdm::op::SendBuf;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::PktType;
@@ -18,7 +18,7 @@ fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
     net.settle();
     assert_eq!(net.events(1).len(), 1);
     net.recv(1, &mut room, exact(7), 0);
-    let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let args = SendArgs { buf, tag: Some(7), sync: DeliveryComplete::No, cq_data: None, protocol, user: 1 };
     let started = net.send_args(0, peer, args);
     let mut log = Vec::new();
     loop {

@@ -8,7 +8,7 @@ use crate::rdm::Engine;
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region as Memory};
 use crate::rdm::testing::{ANY, Rng, Seed, message_bytes, of_all, recv_buf, seeds, send_buf};
@@ -304,8 +304,14 @@ impl Rig {
     }
 
     fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], protocol: Protocol) -> Started<()> {
-        let args =
-            SendArgs { buf: send_buf(bytes), tag: Some(1), sync: Sync::No, cq_data: None, protocol, user: 1 };
+        let args = SendArgs {
+            buf: send_buf(bytes),
+            tag: Some(1),
+            sync: DeliveryComplete::No,
+            cq_data: None,
+            protocol,
+            user: 1,
+        };
         self.at(me, 0, |e, w| e.send(w, to, args))
     }
 
@@ -446,7 +452,7 @@ impl Rig {
     fn put(&mut self, peer: PeerId, bytes: &[u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
         let (local, remote, protocol) =
             (Gather::one(send_buf(bytes)), Iovs::one(iov), RmaProtocol::DirectWrite);
-        let args = PutArgs { local, remote, sync: Sync::Yes, cq_data: None, protocol, user: 3 };
+        let args = PutArgs { local, remote, sync: DeliveryComplete::Yes, cq_data: None, protocol, user: 3 };
         self.at(0, 0, |e, w| e.put_striped(w, peer, args, &keys))
     }
 

@@ -3,7 +3,7 @@
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -159,7 +159,7 @@ fn synchronous_messages_use_no_runtread_and_end_by_eor() {
     let args = SendArgs {
         buf: send_buf(&bytes),
         tag: Some(1),
-        sync: Sync::Yes,
+        sync: DeliveryComplete::Yes,
         cq_data: None,
         protocol: Protocol::RuntRead,
         user: 1,
@@ -210,7 +210,7 @@ fn unreadable_message_is_sent() {
     for (protocol, disturb) in
         [Protocol::LongRead, Protocol::RuntRead].into_iter().flat_map(|r| disturb.map(|d| (r, d)))
     {
-        for sync in [Sync::No, Sync::Yes] {
+        for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
             for (reorder, early) in [(false, false), (true, false), (true, true)] {
                 let (mut net, peer) = connected(20_000, NetConfig { reorder, ..NetConfig::RELIABLE });
                 disturb(&mut net);
@@ -230,8 +230,8 @@ fn unreadable_message_is_sent() {
                 assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
                 assert_eq!((net.regs(), count(&net, 1, PktType::READ_NACK)), (0, 1));
                 let again = match sync {
-                    Sync::No => PktType::LONGCTS_TAGRTM,
-                    Sync::Yes => PktType::DC_LONGCTS_TAGRTM,
+                    DeliveryComplete::No => PktType::LONGCTS_TAGRTM,
+                    DeliveryComplete::Yes => PktType::DC_LONGCTS_TAGRTM,
                 };
                 assert_eq!((count(&net, 0, again), count(&net, 1, PktType::EOR)), (1, 0));
                 let dropped = net.nodes[0].engine.peers().stats().rare.bad_id

@@ -3,7 +3,7 @@
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, MemKey, Region};
 use crate::rdm::status::PeerError;
@@ -39,7 +39,14 @@ impl Shared {
 
 pub(super) fn put_args(bytes: &[u8], remote: Iovs) -> PutArgs {
     let local = Gather::one(send_buf(bytes));
-    PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol: RmaProtocol::EagerWrite, user: 1 }
+    PutArgs {
+        local,
+        remote,
+        sync: DeliveryComplete::No,
+        cq_data: None,
+        protocol: RmaProtocol::EagerWrite,
+        user: 1,
+    }
 }
 
 impl Net {
@@ -143,7 +150,8 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     net.at(0, |e, w| e.request_acks(w, None));
     assert!(net.sent_packets.is_empty(), "nothing to ask for");
     assert_eq!(target.bytes[300..5300], bytes);
-    let args = PutArgs { sync: Sync::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
+    let args =
+        PutArgs { sync: DeliveryComplete::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
     assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
     assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
@@ -211,7 +219,7 @@ fn iovs_on_both_sides_and_empty_operations() {
     assert_eq!((net.events(0).len(), room), (1, bytes.clone()));
     assert_eq!(target.bytes[5000..8000], bytes[10..3010]);
     let none = Iovs::one(RmaIov { addr: 5, len: 0, key: 0 });
-    let sync = PutArgs { sync: Sync::Yes, ..put_args(&[], none) };
+    let sync = PutArgs { sync: DeliveryComplete::Yes, ..put_args(&[], none) };
     net.put(0, peer, sync);
     net.get(0, peer, &mut [], none);
     net.settle();
@@ -224,7 +232,7 @@ fn iovs_on_both_sides_and_empty_operations() {
 
 fn atomic(op: AtomicOp, ty: Datatype, remote: Iovs) -> AtomicArgs {
     let operand = Gather::EMPTY;
-    AtomicArgs { op, ty, remote, operand, compare: None, result: None, sync: Sync::No, user: 3 }
+    AtomicArgs { op, ty, remote, operand, compare: None, result: None, sync: DeliveryComplete::No, user: 3 }
 }
 
 // [M9.1] [M9.2] [M9.3] [M9.5]
@@ -389,7 +397,7 @@ fn writes_to_a_peer_without_acknowledgements_end_at_once() {
     net.meet(0, peer);
     net.nodes[0].engine.set_features(peer, Features::empty());
     assert_eq!(net.put(0, peer, put_args(&[1; 8], target.iov(0, 8))), Started::Done(()));
-    let sync = PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) };
+    let sync = PutArgs { sync: DeliveryComplete::Yes, ..put_args(&[1; 8], target.iov(0, 8)) };
     assert_eq!(net.put(0, peer, sync), Started::Failed(OpError::Unsupported));
     net.at(0, |e, w| e.request_acks(w, None));
     assert_eq!(net.flow(), ["0 EAGER_RTW", "0 EAGER_RTW"].map(String::from));
@@ -443,7 +451,7 @@ fn job(seed: u64, order: PacketOrder) {
                 next[you] += 1;
                 let bytes = message_bytes(rng.next(), len);
                 model[you][at..at + len].copy_from_slice(&bytes);
-                let sync = rng.pick(&[Sync::No, Sync::Yes]);
+                let sync = rng.pick(&[DeliveryComplete::No, DeliveryComplete::Yes]);
                 let protocol = rng.pick(&[
                     RmaProtocol::EagerWrite,
                     RmaProtocol::LongCtsWrite,

@@ -2,7 +2,7 @@
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::protocols::peer_error;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -197,7 +197,9 @@ fn declined_offer_and_failed_read_are_told_apart() {
 
 #[test]
 fn message_that_fits_a_packet_goes_in_one() {
-    for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
+    for (sync, ty) in
+        [(DeliveryComplete::No, PktType::EAGER_TAGRTM), (DeliveryComplete::Yes, PktType::DC_EAGER_TAGRTM)]
+    {
         let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
         let args =
             |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, protocol: Protocol::LongRead, user: 1 };
@@ -207,7 +209,8 @@ fn message_that_fits_a_packet_goes_in_one() {
         net.send_args(0, peer, args(send_buf(&long)));
         let types: Vec<PktType> =
             net.sent_packets.iter().map(|sent_packet| PktType(sent_packet.bytes[0])).collect();
-        let granted = if sync == Sync::Yes { PktType::DC_LONGCTS_TAGRTM } else { PktType::LONGCTS_TAGRTM };
+        let granted =
+            if sync == DeliveryComplete::Yes { PktType::DC_LONGCTS_TAGRTM } else { PktType::LONGCTS_TAGRTM };
         assert_eq!(types, [ty, granted]);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::{OpError, PeerError};
@@ -115,7 +115,7 @@ fn delivery_complete_without_the_peers_consent_is_an_error() {
         let failed = EngineEvent::SendDone { user: 1, result: Err(OpError::Unsupported) };
         assert!(started == Started::Failed(OpError::Unsupported) || events == [failed], "{started:?}");
     }
-    let put = PutArgs { sync: Sync::Yes, ..put_args(&bytes[..100], target.iov(0, 100)) };
+    let put = PutArgs { sync: DeliveryComplete::Yes, ..put_args(&bytes[..100], target.iov(0, 100)) };
     let started = net.put(0, peer, put);
     let failed = |events: Vec<EngineEvent>| format!("{events:?}").contains("Unsupported");
     assert!(started == Started::Failed(OpError::Unsupported) || failed(net.events(0)), "{started:?}");
@@ -131,7 +131,7 @@ fn delivery_complete_without_the_peers_consent_is_an_error() {
 // [M5.15]
 #[test]
 fn a_medium_message_that_stops_half_way_goes_on_first() {
-    for sync in [Sync::No, Sync::Yes] {
+    for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE);
         let peer = net.peer(0, 1);
         let mut first = [0; 1];
@@ -266,7 +266,7 @@ fn atomics_without_features(net: &mut Net, peer: PeerId) {
         operand: Gather::one(send_buf(&two)),
         compare: None,
         result: None,
-        sync: Sync::No,
+        sync: DeliveryComplete::No,
         user: 3,
     };
     net.at(0, |e, w| e.atomic(w, peer, plain));
@@ -280,7 +280,7 @@ fn atomics_without_features(net: &mut Net, peer: PeerId) {
         operand,
         compare: None,
         result: Some(Scatter::one(recv_buf(&mut old))),
-        sync: Sync::No,
+        sync: DeliveryComplete::No,
         user: 3,
     };
     net.at(0, |e, w| e.atomic(w, peer, fetch));
@@ -294,7 +294,7 @@ fn atomics_without_features(net: &mut Net, peer: PeerId) {
             operand: Gather::one(send_buf(&nine)),
             compare: Some(Gather::one(send_buf(compare))),
             result: Some(Scatter::one(recv_buf(&mut old))),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             user: 3,
         };
         net.at(0, |e, w| e.atomic(w, peer, swap));

@@ -4,7 +4,7 @@ use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::RecvList;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -85,8 +85,14 @@ fn received(
     buf: RecvBuf,
 ) -> Result<RecvStatus, OpError> {
     let args = RecvArgs { buf, kind: exact(7), from: None, user: 5 };
-    let send =
-        SendArgs { buf: send_buf(message), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let send = SendArgs {
+        buf: send_buf(message),
+        tag: Some(7),
+        sync: DeliveryComplete::No,
+        cq_data: None,
+        protocol,
+        user: 1,
+    };
     let mut posted = None;
     if late {
         net.send_args(0, peer, send);

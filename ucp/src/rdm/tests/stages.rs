@@ -2,7 +2,7 @@
 
 use crate::rdm::Cancel;
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
 use crate::rdm::testing::*;
 use crate::rdm::trace::{DropReason, TraceEvent};
@@ -204,7 +204,7 @@ fn every_protocol_expected_and_unexpected() {
                 let status = ok(&mut net, 1, 0, len, tag.unwrap_or(0));
                 if early {
                     assert!(
-                        protocol.sync() == Sync::No || net.events(0).is_empty(),
+                        protocol.sync() == DeliveryComplete::No || net.events(0).is_empty(),
                         "receipt before the receive"
                     );
                     match net.recv(1, &mut room, kind, 9) {
@@ -335,7 +335,7 @@ fn sends_without_room_keep_their_order() {
         let args = SendArgs {
             buf: send_buf(&bytes[..100 + n * 700]),
             tag: Some(n as u64),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             cq_data: None,
             protocol,
             user: n as u64,

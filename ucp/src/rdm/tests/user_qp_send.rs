@@ -1,7 +1,7 @@
 //! Messages to a peer in zero-copy receive mode: packets and destinations, refusals, returned messages.
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -28,7 +28,14 @@ fn connected() -> (Net, PeerId) {
 }
 
 fn args(bytes: &[u8], cq_data: Option<u64>) -> SendArgs {
-    SendArgs { buf: send_buf(bytes), tag: None, sync: Sync::No, cq_data, protocol: Protocol::Eager, user: 7 }
+    SendArgs {
+        buf: send_buf(bytes),
+        tag: None,
+        sync: DeliveryComplete::No,
+        cq_data,
+        protocol: Protocol::Eager,
+        user: 7,
+    }
 }
 
 fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
@@ -77,7 +84,7 @@ fn unsupported_sends_are_refused_at_once() {
     let base = args(&bytes[..8], None);
     let refused = Started::Failed(OpError::Unsupported);
     assert_eq!(net.send_args(0, peer, SendArgs { tag: Some(3), ..base }), refused);
-    assert_eq!(net.send_args(0, peer, SendArgs { sync: Sync::Yes, ..base }), refused);
+    assert_eq!(net.send_args(0, peer, SendArgs { sync: DeliveryComplete::Yes, ..base }), refused);
     assert_eq!(net.send_args(0, peer, SendArgs { protocol: Protocol::DcEager, ..base }), refused);
     assert_eq!(net.send_args(0, peer, args(&bytes[..8], Some(1 << 32))), refused);
     let long = Started::Failed(OpError::TooLong { len: max + 1, max });

@@ -5,7 +5,7 @@ use super::rma::{put_args, share};
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
 use crate::rdm::op::Gather;
-use crate::rdm::protocol::Sync;
+use crate::rdm::protocol::DeliveryComplete;
 use crate::rdm::rma::args::{FenceScope, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::status::PeerError;
@@ -71,7 +71,7 @@ fn eor_acknowledges_write() {
     let (mut net, peer) = connected(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
     let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
-    net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
+    net.put(0, peer, PutArgs { sync: DeliveryComplete::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.at(0, |e, w| e.request_acks(w, None));
     net.settle();
     assert_eq!((net.events(0).as_slice(), count(&net, 1, PktType::RECEIPT)), (&DONE[..], 0));
@@ -142,7 +142,9 @@ fn unreadable_write_is_sent_from_the_first_byte() {
         },
     ];
     for disturb in disturb {
-        for (sync, ordered) in [(Sync::No, true), (Sync::No, false), (Sync::Yes, true)] {
+        for (sync, ordered) in
+            [(DeliveryComplete::No, true), (DeliveryComplete::No, false), (DeliveryComplete::Yes, true)]
+        {
             let (mut net, peer) = connected(20_000, NetConfig { reorder: !ordered, ..NetConfig::RELIABLE });
             if ordered {
                 net.in_order();
@@ -155,7 +157,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
             net.put(0, peer, put_args(&[9; 4], target.iov(0, 4)));
             net.settle();
             let long = match (sync, ordered) {
-                (Sync::No, true) => PktType::LONGCTS_RTW,
+                (DeliveryComplete::No, true) => PktType::LONGCTS_RTW,
                 _ => PktType::DC_LONGCTS_RTW,
             };
             assert_eq!((count(&net, 1, PktType::READ_NACK), count(&net, 0, long)), (1, 1));
@@ -188,7 +190,7 @@ fn target_without_read_nack_leaks_nothing() {
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
     let target = share(&mut net, 1, LEN, Access::WRITE);
-    net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
+    net.put(0, peer, PutArgs { sync: DeliveryComplete::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.settle();
     assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Unsupported) }]);
 }

@@ -26,7 +26,7 @@ const ALSO: DeviceRdma = DeviceRdma::Also(RemoteMem::Registered);
 fn short_puts_use_packets_where_the_device_starts_slowly() {
     let (wire, auto) = (by_kernel(), Thresholds::default());
     let tables = RmaTables::new(&wire, &auto);
-    for sync in [Sync::No, Sync::Yes] {
+    for sync in [DeliveryComplete::No, DeliveryComplete::Yes] {
         assert_eq!(tables.put(ALSO, sync, 8), RmaProtocol::EagerWrite);
         assert_eq!(tables.put(ALSO, sync, 1 << 20), RmaProtocol::DirectWrite);
         let border =
@@ -44,17 +44,20 @@ fn short_puts_use_packets_where_the_device_starts_slowly() {
         (tables.get(ALSO, 8), tables.get(ALSO, 1 << 20)),
         (RmaProtocol::ShortRead, RmaProtocol::DirectRead)
     );
-    assert_eq!(tables.put(DeviceRdma::Also(RemoteMem::Allocated), Sync::No, 8), RmaProtocol::DirectWrite);
-    assert_eq!(tables.put(DeviceRdma::Only, Sync::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(
+        tables.put(DeviceRdma::Also(RemoteMem::Allocated), DeliveryComplete::No, 8),
+        RmaProtocol::DirectWrite
+    );
+    assert_eq!(tables.put(DeviceRdma::Only, DeliveryComplete::No, 8), RmaProtocol::DirectWrite);
     let quick = RmaTables::new(&device(Line::new(60.0, 0.02), Line::new(60.0, 0.02)), &auto);
     assert_eq!(
-        (quick.put(ALSO, Sync::No, 8), quick.get(ALSO, 8)),
+        (quick.put(ALSO, DeliveryComplete::No, 8), quick.get(ALSO, 8)),
         (RmaProtocol::DirectWrite, RmaProtocol::DirectRead)
     );
     // Strict mode asks no processor.
     let strict = RmaTables::new(&RmaWire { emulation: Emulation::Refused, ..wire }, &auto);
     assert_eq!(
-        (strict.put(ALSO, Sync::Yes, 8), strict.get(ALSO, 8)),
+        (strict.put(ALSO, DeliveryComplete::Yes, 8), strict.get(ALSO, 8)),
         (RmaProtocol::DirectWrite, RmaProtocol::DirectRead)
     );
 }
@@ -64,11 +67,11 @@ fn registration_cost_counts() {
     let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));
     wire.costs.register = Line::new(20_000.0, 0.0);
     let tables = RmaTables::new(&wire, &Thresholds::default());
-    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaProtocol::EagerWrite);
+    assert_eq!(tables.put(ALSO, DeliveryComplete::No, 8), RmaProtocol::EagerWrite);
     wire.costs.overhead = 500.0;
     let tables = RmaTables::new(&wire, &Thresholds::default());
-    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaProtocol::DirectWrite);
-    assert_eq!(tables.put(ALSO, Sync::Yes, 8), RmaProtocol::EagerWrite);
+    assert_eq!(tables.put(ALSO, DeliveryComplete::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(ALSO, DeliveryComplete::Yes, 8), RmaProtocol::EagerWrite);
 }
 
 #[test]
@@ -76,17 +79,20 @@ fn settings_move_the_borders_of_the_device() {
     let wire = by_kernel();
     let limits = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(5000), ..Thresholds::default() };
     let tables = RmaTables::new(&wire, &limits);
-    assert_eq!(tables.put(ALSO, Sync::Yes, 0), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(ALSO, DeliveryComplete::Yes, 0), RmaProtocol::DirectWrite);
     let get = |len| tables.get(ALSO, len);
     assert_eq!((get(4999), get(5000)), (RmaProtocol::ShortRead, RmaProtocol::DirectRead));
-    let key = RmaKey { limits, ..rma_key(&wire, RmaOp::Get, Sync::No) };
+    let key = RmaKey { limits, ..rma_key(&wire, RmaOp::Get, DeliveryComplete::No) };
     assert_eq!(explain_rma(&key, &tables, 4999)[1].verdict, RmaVerdict::Setting("UCX_MIN_RDMA_GET"));
     let never = Thresholds { min_rdma_put: Some(usize::MAX), ..limits };
-    assert_eq!(RmaTables::new(&wire, &never).put(ALSO, Sync::No, 1 << 40), RmaProtocol::EagerWrite);
+    assert_eq!(
+        RmaTables::new(&wire, &never).put(ALSO, DeliveryComplete::No, 1 << 40),
+        RmaProtocol::EagerWrite
+    );
     let from = |from| {
         let limits = Thresholds { min_read_write: Some(from), ..Thresholds::default() };
         let tables = RmaTables::new(&wire, &limits);
-        move |len| tables.put(DeviceRdma::No, Sync::No, len)
+        move |len| tables.put(DeviceRdma::No, DeliveryComplete::No, len)
     };
     assert_eq!(
         (from(65_536)(65_535), from(65_536)(65_536)),
@@ -95,7 +101,7 @@ fn settings_move_the_borders_of_the_device() {
     assert_eq!((from(0)(8800), from(0)(8900)), (RmaProtocol::EagerWrite, RmaProtocol::LongReadWrite));
 }
 
-pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
+pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: DeliveryComplete) -> RmaKey {
     RmaKey {
         op,
         sync,
@@ -126,8 +132,11 @@ fn libfabric_thresholds_take_the_first_possible_method() {
     use RmaProtocol::*;
     let protocol = |protocol| Some(RmaChoice::Protocol(protocol));
     let limits = Thresholds::LIBFABRIC;
-    let key =
-        RmaKey { access: RemoteAccess::PacketsOnly, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
+    let key = RmaKey {
+        access: RemoteAccess::PacketsOnly,
+        limits,
+        ..rma_key(&by_kernel(), RmaOp::Put, DeliveryComplete::No)
+    };
     let one = one_packet(RmaOp::Put, MTU, PacketOrder::None, ReqHdr::FIRST, false);
     assert_eq!((taken(&key, one), taken(&key, one + 1)), (protocol(EagerWrite), protocol(LongCtsWrite)));
     assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (protocol(LongCtsWrite), protocol(LongReadWrite)));
@@ -184,7 +193,8 @@ fn kernel_copies_where_it_is_faster() {
     for op in [RmaOp::Put, RmaOp::Get] {
         let border = |wire: &RmaWire| {
             let tables = RmaTables::new(wire, &Thresholds::default());
-            let by_kernel = |len: &usize| tables.backend(op, Sync::No, *len) == RmaBackend::Kernel;
+            let by_kernel =
+                |len: &usize| tables.backend(op, DeliveryComplete::No, *len) == RmaBackend::Kernel;
             let first = (0..1 << 24).step_by(64).find(by_kernel);
             assert!(
                 (first.unwrap_or(0)..1 << 24).step_by(4096).all(|len| by_kernel(&len) || first.is_none())
@@ -195,7 +205,7 @@ fn kernel_copies_where_it_is_faster() {
         assert!(8 < early && early < 4096 && 16_384 < late, "{op:?}: {early} {late}");
         assert_eq!(border(&quick_call), Some(0), "{op:?}");
         // By what the wire costs alone, and saying so.
-        let key = RmaKey { access: RemoteAccess::Kernel, ..rma_key(&slow_call, op, Sync::No) };
+        let key = RmaKey { access: RemoteAccess::Kernel, ..rma_key(&slow_call, op, DeliveryComplete::No) };
         let (short, long) = match op {
             RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
             RmaOp::Get => (RmaProtocol::ShortRead, RmaProtocol::LongCtsRead),

@@ -1,5 +1,5 @@
 //! Adapts polling to the machine and the program: all that `posix` measures and learns, behind [`Tuning`].
-//! Called by `rx.rs` and, for the payload hint, `peer.rs`. Correctness never depends on it.
+//! Called by `rx.rs` and, for the payload hint, `link.rs`. Correctness never depends on it.
 //!
 //! | File | Decision |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! A table of requests by itself, whose instructions `perf/count` counts.
 
-use super::{RequestId, RequestRoom, Requests, Role};
+use super::{RequestId, RequestParams, Requests, Role};
 
 use crate::rdm::RecvStatus;
 
@@ -10,7 +10,7 @@ pub struct RequestTable(Requests);
 
 impl Default for RequestTable {
     fn default() -> Self {
-        RequestTable(Requests::new(RequestRoom::default()))
+        RequestTable(Requests::new(RequestParams::default()))
     }
 }
 

@@ -27,7 +27,7 @@ use pool::Pool;
 pub use count::RequestTable;
 pub(crate) use op::{Action, EMPTY_STATUS, Ended, Notify, ReadyCall, Role};
 pub use op::{CallAt, Callback, OpStatus};
-pub use pool::{MAX_OPERATIONS, RequestRoom};
+pub use pool::{MAX_OPERATIONS, RequestParams};
 pub use request_id::RequestId;
 
 /// Running and completed operations of a worker, until they are freed.
@@ -52,7 +52,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Allocates nothing before the first operation.
-    pub(crate) fn new(room: RequestRoom) -> Self {
+    pub(crate) fn new(room: RequestParams) -> Self {
         Requests {
             first_free: None,
             first_ready: None,
@@ -159,7 +159,7 @@ impl Requests {
         self.block_of(token).ep.get() == ep
     }
 
-    pub(crate) fn room(&self) -> &RequestRoom {
+    pub(crate) fn room(&self) -> &RequestParams {
         self.pool.room()
     }
 

@@ -28,7 +28,8 @@ pub(crate) const EMPTY_STATUS: RecvStatus =
 pub enum OpStatus<T> {
     /// The operation completed in the call: the buffer is free, no callback follows.
     Done(T),
-    /// The operation is running. `Worker::test`, `wait_for` or `free` ends the request.
+    /// The operation is running. `Worker::test` and `wait_for` take its result and free the request; `free`
+    /// and `abandon` let it go on without a request.
     InProgress(RequestId),
 }
 

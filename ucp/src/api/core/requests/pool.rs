@@ -21,38 +21,38 @@ type Hook = Arc<dyn Fn(NonNull<u8>) + Send + Sync>;
 /// User memory behind each request of a context's workers: its size, and functions that are called once for
 /// each request block, when it is made and when its worker is dropped. Reusing a block calls neither.
 /// ```
-/// let room = ucp::RequestRoom::of::<std::sync::atomic::AtomicU64>();
+/// let room = ucp::RequestParams::of::<std::sync::atomic::AtomicU64>();
 /// assert_eq!(room.size(), 8);
 /// ```
 #[derive(Clone, Default)]
-pub struct RequestRoom {
+pub struct RequestParams {
     size: usize,
     init: Option<Hook>,
     cleanup: Option<Hook>,
 }
 
-impl fmt::Debug for RequestRoom {
+impl fmt::Debug for RequestParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestRoom").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("RequestParams").field("size", &self.size).finish_non_exhaustive()
     }
 }
 
-impl RequestRoom {
+impl RequestParams {
     /// Greatest alignment of user memory, bytes.
     pub const ALIGN: usize = 16;
 
     /// `size` bytes, zero when the block is made.
-    pub const fn bytes(size: usize) -> RequestRoom {
-        RequestRoom { size, init: None, cleanup: None }
+    pub const fn bytes(size: usize) -> RequestParams {
+        RequestParams { size, init: None, cleanup: None }
     }
 
     /// A `T`, made with the block and dropped with the worker. Reach it by [`RequestId::user_memory`].
-    /// Panics if `T` is aligned to more than [`RequestRoom::ALIGN`].
+    /// Panics if `T` is aligned to more than [`RequestParams::ALIGN`].
     ///
     /// [`RequestId::user_memory`]: crate::RequestId::user_memory
-    pub fn of<T: Default + Send + 'static>() -> RequestRoom {
+    pub fn of<T: Default + Send + 'static>() -> RequestParams {
         assert!(align_of::<T>() <= Self::ALIGN, "requests are aligned to {} bytes", Self::ALIGN);
-        let room = RequestRoom::bytes(size_of::<T>()).on_init(|at| {
+        let room = RequestParams::bytes(size_of::<T>()).on_init(|at| {
             // SAFETY: the hook gets memory of the size above, aligned to at least `ALIGN`.
             unsafe { at.cast::<T>().write(T::default()) }
         });
@@ -65,14 +65,14 @@ impl RequestRoom {
 
     /// Calls `init` with the memory of each block that is made. `init` must not use the worker.
     #[must_use]
-    pub fn on_init(self, init: impl Fn(NonNull<u8>) + Send + Sync + 'static) -> RequestRoom {
-        RequestRoom { init: Some(Arc::new(init)), ..self }
+    pub fn on_init(self, init: impl Fn(NonNull<u8>) + Send + Sync + 'static) -> RequestParams {
+        RequestParams { init: Some(Arc::new(init)), ..self }
     }
 
     /// Calls `cleanup` with the memory of each block when its worker is dropped.
     #[must_use]
-    pub fn on_cleanup(self, cleanup: impl Fn(NonNull<u8>) + Send + Sync + 'static) -> RequestRoom {
-        RequestRoom { cleanup: Some(Arc::new(cleanup)), ..self }
+    pub fn on_cleanup(self, cleanup: impl Fn(NonNull<u8>) + Send + Sync + 'static) -> RequestParams {
+        RequestParams { cleanup: Some(Arc::new(cleanup)), ..self }
     }
 
     /// Size of the user memory, bytes.
@@ -148,12 +148,12 @@ impl Chunk {
 /// Blocks of one worker.
 pub(super) struct Pool {
     chunks: Vec<Chunk>,
-    room: RequestRoom,
+    room: RequestParams,
     blocks: usize,
 }
 
 impl Pool {
-    pub(super) fn new(room: RequestRoom) -> Pool {
+    pub(super) fn new(room: RequestParams) -> Pool {
         Pool { chunks: Vec::new(), room, blocks: 0 }
     }
 
@@ -181,7 +181,7 @@ impl Pool {
         next
     }
 
-    pub(super) fn room(&self) -> &RequestRoom {
+    pub(super) fn room(&self) -> &RequestParams {
         &self.room
     }
 

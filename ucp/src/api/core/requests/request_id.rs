@@ -47,9 +47,9 @@ impl RequestId {
         self.block.message_of(self.generation)
     }
 
-    /// Memory of the user in this request, [`RequestId::SIZE`] bytes behind its start. It has the size and
-    /// the contents that [`Context::with_request_room`](crate::Context::with_request_room) says. In memory of
-    /// the caller, it lies behind what the caller has lent.
+    /// Memory of the user in this request, [`RequestId::SIZE`] bytes behind its start. Its size and contents
+    /// are those of [`Context::with_request_params`](crate::Context::with_request_params). In memory of the
+    /// caller, it lies behind what the caller has given to the request.
     #[inline]
     pub fn user_memory(self) -> NonNull<u8> {
         self.block.user_memory()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use ucs::Status;
 
 fn table() -> Requests {
-    Requests::new(RequestRoom::default())
+    Requests::new(RequestParams::default())
 }
 
 fn begin(reqs: &mut Requests) -> RequestId {
@@ -36,10 +36,10 @@ fn callback(calls: &Cell<u32>) -> Callback {
 #[test]
 fn a_block_with_room_for_two_words_has_two_cache_lines() {
     assert_eq!((RequestId::SIZE, size_of::<RequestId>()), (112, 16));
-    let mut reqs = Requests::new(RequestRoom::bytes(16));
+    let mut reqs = Requests::new(RequestParams::bytes(16));
     let (a, b) = (begin(&mut reqs), begin(&mut reqs));
     assert_eq!(b.block.address() - a.block.address(), 128);
-    assert_eq!((a.block.address() % 64, a.user_memory().as_ptr() as usize % RequestRoom::ALIGN), (0, 0));
+    assert_eq!((a.block.address() % 64, a.user_memory().as_ptr() as usize % RequestParams::ALIGN), (0, 0));
     assert_eq!(a.user_memory().as_ptr() as usize - a.block.address(), RequestId::SIZE);
 }
 
@@ -200,7 +200,7 @@ fn user_memory_is_made_once_a_block_and_keeps_its_contents() {
         }
     }
     for _ in 0..2 {
-        let mut reqs = Requests::new(RequestRoom::of::<Counted>());
+        let mut reqs = Requests::new(RequestParams::of::<Counted>());
         let mut most = 0;
         for n in 0..1000 {
             let id = begin(&mut reqs);
@@ -343,7 +343,7 @@ fn other_threads_see_status_and_message_or_that_the_request_is_gone() {
 #[test]
 fn blocks_of_a_dropped_worker_serve_the_next() {
     // A room of this size is used by this test only: 12 blocks a chunk.
-    let worker = || Requests::new(RequestRoom::bytes(5000));
+    let worker = || Requests::new(RequestParams::bytes(5000));
     let mut first = worker();
     let ids: Vec<RequestId> = (0..96).map(|_| begin(&mut first)).collect();
     drop(first);

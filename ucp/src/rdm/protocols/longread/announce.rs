@@ -8,7 +8,7 @@ use crate::rdm::next::Next;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::Peers;
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, Protocol, SendProgress, Sync};
+use crate::rdm::protocol::{Arrival, DeliveryComplete, Protocol, SendProgress};
 use crate::rdm::rails::rail_set;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::send::Sends;
@@ -206,7 +206,7 @@ impl Sends {
     ) {
         let Some(op) = self.table.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
-        debug_assert!(protocol.sync() == Sync::No);
+        debug_assert!(protocol.sync() == DeliveryComplete::No);
         peers.counters.count_sent(to, protocol, len);
         self.finish(peers, pending, w, id, Ok(()));
     }

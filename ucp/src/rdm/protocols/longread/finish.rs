@@ -84,7 +84,7 @@ pub(super) fn finish_if_idle<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> 
         }
         Some(Stop::Nack) => {
             let peer = &e.peers.table[peer];
-            if !peer.state.has(PeerFlags::MET) {
+            if !peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) {
                 return SendProgress::AwaitHandshake;
             }
             // [M7.5]

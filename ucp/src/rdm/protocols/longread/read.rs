@@ -38,7 +38,8 @@ impl Reads {
         };
         let Some(address) = rma_read.rma_address() else { return false };
         let peer = &peers.table[rma_read.peer];
-        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
+        let has_nack =
+            peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
         has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
@@ -46,7 +47,8 @@ impl Reads {
     fn decline(&mut self, peers: &Peers, id: SlotId) {
         let Some(rma_read) = self.table.get_mut(id) else { return };
         let peer = &peers.table[rma_read.peer];
-        let has_nack = peer.state.has(PeerFlags::MET) && peer.features.contains(Features::READ_NACK);
+        let has_nack =
+            peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
         // Only a sender that names an RMA-only lane would take the plain form for good.
         let declined = has_nack && rma_read.rma_address().is_some();
         rma_read.stop = Some(if declined { Stop::Declined } else { Stop::Nack });
@@ -124,7 +126,7 @@ pub(in crate::rdm) fn push_rma_read<W: Wire>(
     }
     let reg = rma_read.regs.get(n).and_then(Option::as_ref);
     let peer = &e.peers.table[to];
-    let met = peer.state.has(PeerFlags::MET);
+    let met = peer.state.has(PeerFlags::HANDSHAKE_RECEIVED);
     // Such a sender waits until its memory is read (libfabric before 1.20).
     let must = met && !peer.features.contains(Features::READ_NACK);
     let next = match rma_read.next() {

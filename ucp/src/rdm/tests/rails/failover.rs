@@ -84,7 +84,8 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
         };
         for (n, (protocol, _)) in ROWS.iter().enumerate() {
             for me in 0..2 {
-                let (tag, sync) = (n as u64, if seed % 5 == 0 { Sync::Yes } else { Sync::No });
+                let (tag, sync) =
+                    (n as u64, if seed % 5 == 0 { DeliveryComplete::Yes } else { DeliveryComplete::No });
                 let args = SendArgs {
                     buf: send_buf(&bytes[n]),
                     tag: Some(tag),
@@ -101,7 +102,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
         let put = |local: &[u8], remote, user| PutArgs {
             local: Gather::one(send_buf(local)),
             remote,
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             cq_data: None,
             protocol: RmaProtocol::EagerWrite,
             user,
@@ -126,7 +127,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             operand: Gather::one(send_buf(&one)),
             compare: None,
             result: Some(Scatter::one(recv_buf(&mut old))),
-            sync: Sync::No,
+            sync: DeliveryComplete::No,
             user: 53,
         };
         let started = rig.at(0, 0, |e, w| e.atomic(w, peer, add));
@@ -474,7 +475,7 @@ fn losing_a_further_nic_loses_no_message() {
                 let args = SendArgs {
                     buf: send_buf(bytes),
                     tag: Some(1),
-                    sync: Sync::No,
+                    sync: DeliveryComplete::No,
                     cq_data: None,
                     protocol: *protocol,
                     user,
@@ -527,7 +528,7 @@ fn losing_a_further_nic_loses_no_message() {
 /// stays.
 #[test]
 fn caller_error_fails_no_rail() {
-    let text = ucs::StaticText::new("of a test");
+    let text = ucs::InternedStr::new("of a test");
     for (len, why) in [
         (100, LocalError::Unsupported(text)),
         (LEN, LocalError::Unsupported(text)),

@@ -39,7 +39,7 @@ fn exchange(rig: &mut Rig, links: [PeerId; 2], seed: u64) {
             let args = SendArgs {
                 buf: send_buf(&bytes[n]),
                 tag: Some(n as u64),
-                sync: Sync::No,
+                sync: DeliveryComplete::No,
                 cq_data: None,
                 protocol,
                 user: n as u64,
@@ -187,7 +187,7 @@ fn worker_in_zero_copy_mode_is_a_peer_once_met() {
     let args = SendArgs {
         buf: send_buf(b"x"),
         tag: Some(1),
-        sync: Sync::No,
+        sync: DeliveryComplete::No,
         cq_data: None,
         protocol: Protocol::Eager,
         user: 1,

@@ -22,7 +22,7 @@ fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Ve
     let put = PutArgs {
         local: Gather::one(send_buf(&write)),
         remote: Iovs::one(there),
-        sync: Sync::Yes,
+        sync: DeliveryComplete::Yes,
         cq_data: None,
         protocol: RmaProtocol::EagerWrite,
         user: 3,
@@ -155,7 +155,7 @@ fn lost_lane_loses_no_byte() {
         let put = PutArgs {
             local: Gather::one(send_buf(&write)),
             remote: Iovs::one(there),
-            sync: Sync::Yes,
+            sync: DeliveryComplete::Yes,
             cq_data: None,
             protocol: RmaProtocol::EagerWrite,
             user: 3,

@@ -36,7 +36,7 @@ impl Net {
         if !goes_by_udp {
             return self.shm.resolve(iid, qpn, kind).map(NetRemoteQp::Shm);
         }
-        if !udp.is_only() {
+        if !udp.udp_only() {
             let quietly = |why: &str| tracing::debug!("fe80::{iid:x} is not reached by shared memory: {why}");
             match self.shm.resolve_or(iid, qpn, kind, quietly) {
                 Ok(qp) => return Ok(NetRemoteQp::Shm(qp)),

@@ -78,7 +78,7 @@ impl Admission {
 }
 
 /// Senders without the secret of the job, which are told of in the log now and then.
-pub(super) struct Strangers {
+pub(super) struct UnauthenticatedLog {
     /// The secret that is missing there, and what to do.
     lack: &'static str,
     seen: u64,
@@ -87,17 +87,17 @@ pub(super) struct Strangers {
     quiet_until: u64,
 }
 
-impl Strangers {
+impl UnauthenticatedLog {
     /// Time between two lines, ns.
     const PAUSE: u64 = 10_000_000_000;
 
     /// Begins, for a device with the secret of a job or, without one, with the user's on this host.
-    pub fn new(has_job: bool) -> Strangers {
+    pub fn new(has_job: bool) -> UnauthenticatedLog {
         let lack = match has_job {
             true => "the secret of this job (SOFTEFA_SECRET_FILE names another one there)",
             false => "the secret of this user on this host: other hosts need the same SOFTEFA_SECRET_FILE",
         };
-        Strangers { lack, seen: 0, told: 0, quiet_until: 0 }
+        UnauthenticatedLog { lack, seen: 0, told: 0, quiet_until: 0 }
     }
 
     /// Line for the log when a datagram from there was dropped and the count of those without the secret is
@@ -158,15 +158,19 @@ mod tests {
 
     #[test]
     fn strangers_are_told_of_now_and_then() {
-        let (mut strangers, from) = (Strangers::new(true), "10.0.0.7:5000".parse().unwrap());
-        assert_eq!(strangers.line(0, from, 0), None, "dropped for another cause");
-        let line = strangers.line(5, from, 1).unwrap();
+        let (mut unauthenticated, from) = (UnauthenticatedLog::new(true), "10.0.0.7:5000".parse().unwrap());
+        assert_eq!(unauthenticated.line(0, from, 0), None, "dropped for another cause");
+        let line = unauthenticated.line(5, from, 1).unwrap();
         assert!(line.contains("10.0.0.7:5000") && line.contains("SOFTEFA_SECRET_FILE"), "{line}");
-        assert_eq!(strangers.line(6, from, 2), None);
-        assert_eq!(strangers.line(Strangers::PAUSE + 5, from, 2), None, "dropped for another cause");
-        let line = strangers.line(Strangers::PAUSE + 5, from, 9).unwrap();
+        assert_eq!(unauthenticated.line(6, from, 2), None);
+        assert_eq!(
+            unauthenticated.line(UnauthenticatedLog::PAUSE + 5, from, 2),
+            None,
+            "dropped for another cause"
+        );
+        let line = unauthenticated.line(UnauthenticatedLog::PAUSE + 5, from, 9).unwrap();
         assert!(line.contains("8 datagrams"), "{line}");
-        let line = Strangers::new(false).line(0, from, 1).unwrap();
+        let line = UnauthenticatedLog::new(false).line(0, from, 1).unwrap();
         assert!(line.contains("this user on this host") && line.contains("SOFTEFA_SECRET_FILE"), "{line}");
     }
 

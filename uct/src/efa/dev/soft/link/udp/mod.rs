@@ -4,7 +4,7 @@
 //!   comes and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
-//! * `poll_turns`: which channel a poll looks at. * `thread`: the NIC's thread.
+//! * `channel_schedule`: which channel a poll looks at. * `thread`: the NIC's thread.
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
@@ -13,12 +13,12 @@
 mod admission;
 mod arrive;
 mod at_exit;
+mod channel_schedule;
 mod head;
 mod hosts;
 mod interfaces;
 mod locals;
 mod nic;
-mod poll_turns;
 mod remote;
 mod requests;
 mod serve;
@@ -39,9 +39,9 @@ use crate::efa::dev::soft::capture::datagrams::DatagramCapture;
 use crate::efa::dev::soft::job_secret::{self, JobSecret};
 use crate::efa::dev::soft::secret::{self, JOB};
 use crate::efa::dev::soft::user_secret;
-use admission::{Admission, Policy, Strangers};
+use admission::{Admission, Policy, UnauthenticatedLog};
 use arrayvec::ArrayVec;
-use nic::{Losses, Nic};
+use nic::{LossModel, Nic};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use socket::{Socket, SocketConfig};
@@ -59,9 +59,9 @@ use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD, Secret};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
 /// Longest datagram used: it holds a message of the default length whole, where the path carries it.
-const LONGEST: u32 = 9216;
+const MAX_DATAGRAM: u32 = 9216;
 /// Smallest window of the engine, segments.
-const LEAST_WINDOW: u32 = 64;
+const MIN_WINDOW: u32 = 64;
 /// Without a peer the socket is looked at once in so many polls.
 const POLLS_WITHOUT_PEER: u64 = 64;
 
@@ -132,8 +132,8 @@ struct Shared {
     pid: u32,
     ip: IpAddr,
     only: bool,
-    born: Instant,
-    /// When the program polled last, ns since `born`.
+    opened: Instant,
+    /// When the program polled last, ns since `opened`.
     polled: AtomicU64,
     has_peers: AtomicBool,
     /// The sockets at which datagrams arrive, for the thread's sleep.
@@ -143,7 +143,7 @@ struct Shared {
 
 impl Shared {
     fn now(&self) -> u64 {
-        self.born.elapsed().as_nanos() as u64
+        self.opened.elapsed().as_nanos() as u64
     }
 
     fn is_polled(&self, within: u64) -> bool {
@@ -181,7 +181,7 @@ impl Udp {
         mtu: u32,
         (rnr_interval, seed): (u64, u64),
     ) -> Result<Udp, OpenError> {
-        let local = listens_at(interfaces::choose(&config.net)?, config)?;
+        let local = bind_addr(interfaces::choose(&config.net)?, config)?;
         let key = load_secret(config, local.ip, user_secret::load)?;
         let hosts = hosts::addresses(&config.hosts)?;
         let datagram = longest_datagram(local.ip, local.mtu, config.mtu);
@@ -191,12 +191,12 @@ impl Udp {
             channels: config.channels,
             flows: config.flows,
             busy_poll: config.busy_poll,
-            arrivals: useful_buffer(datagram, config.window),
+            arrivals: rcvbuf_for(datagram, config.window),
         };
         let socket = bind(local.ip, config.ports, sockets)?;
         let addr = advertised(&config.address, socket.addr())?;
         let iid = Node::new(nth as u8, addr).as_u64();
-        let born = Instant::now();
+        let opened = Instant::now();
         let epoch = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
         let segment = datagram - key.as_ref().map_or(0, |_| OVERHEAD as u32);
         let settings = Config {
@@ -220,7 +220,7 @@ impl Udp {
         let of_job = key.as_ref().filter(|key| key.is_of_job);
         let job = of_job.map_or_else(String::new, |key| key.secret.tag(JOB));
         let policy = Policy::new(key.is_some(), config.insecure);
-        let strangers = Strangers::new(of_job.is_some());
+        let unauthenticated = UnauthenticatedLog::new(of_job.is_some());
         let auth = key.map(|key| {
             let seed = random_seed()?;
             Ok::<_, OpenError>(Box::new(Auth::new(
@@ -230,7 +230,7 @@ impl Udp {
                 &seed,
             )))
         });
-        let losses = Losses { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
+        let losses = LossModel { probability: config.loss, rng: ChaCha8Rng::seed_from_u64(seed) };
         let mut state = State::new(iid, local.ip, mtu, rnr_interval);
         let named = state.nodes.add_hosts(hosts);
         named.map_err(|why| OpenError::Config(format!("SOFTEFA_UDP_HOSTS={}: {why}", config.hosts)))?;
@@ -242,7 +242,7 @@ impl Udp {
             (Module::new(settings, 0), capture),
             socket,
             state,
-            (Admission { policy, refused: 0 }, strangers, losses),
+            (Admission { policy, refused: 0 }, unauthenticated, losses),
             auth.transpose()?,
         );
         Ok(Udp(Arc::new(Shared {
@@ -251,7 +251,7 @@ impl Udp {
             pid: proc::pid(),
             ip: local.ip,
             only: config.only,
-            born,
+            opened,
             polled: AtomicU64::new(0),
             has_peers: AtomicBool::new(false),
             sockets: shown,
@@ -311,7 +311,7 @@ impl Udp {
     }
 
     /// Whether peers of this host are reached over UDP, too.
-    pub(super) fn is_only(&self) -> bool {
+    pub(super) fn udp_only(&self) -> bool {
         self.0.only
     }
 
@@ -411,7 +411,7 @@ pub fn header_len(ip: IpAddr) -> u32 {
 /// Longest datagram that is sent from an interface with this address, where `mtu` limits it; 0: it does not.
 pub fn longest_datagram(ip: IpAddr, of_interface: u32, mtu: u32) -> u32 {
     let path = if mtu == 0 { of_interface } else { mtu.min(of_interface) };
-    path.saturating_sub(header_len(ip)).min(LONGEST)
+    path.saturating_sub(header_len(ip)).min(MAX_DATAGRAM)
 }
 
 /// A secret that seals datagrams.
@@ -455,7 +455,7 @@ fn load_secret(
 }
 
 /// Bytes of a socket's buffer that a datagram of this length takes: the kernel counts its own memory, too.
-fn held_for(datagram: u32) -> usize {
+fn truesize(datagram: u32) -> usize {
     datagram as usize * 3 / 2 + 256
 }
 
@@ -463,14 +463,14 @@ fn held_for(datagram: u32) -> usize {
 /// counts them: what does not fit is lost. A power of two, of [`UdpConfig::window`]'s range.
 pub fn window(holds: usize, datagram: u32) -> u32 {
     let most = Config::default().window;
-    let fit = u32::try_from(holds / held_for(datagram)).unwrap_or(most).clamp(LEAST_WINDOW, most);
+    let fit = u32::try_from(holds / truesize(datagram)).unwrap_or(most).clamp(MIN_WINDOW, most);
     1 << fit.ilog2()
 }
 
 /// Bytes to ask of the kernel for arrivals, so that so many datagrams of this length fit. It counts twice as
 /// many.
-pub fn useful_buffer(datagram: u32, window: u32) -> usize {
-    (held_for(datagram) * window as usize).div_ceil(2)
+pub fn rcvbuf_for(datagram: u32, window: u32) -> usize {
+    (truesize(datagram) * window as usize).div_ceil(2)
 }
 
 /// Time between two looks at a silent peer, of which all together take as long as it is waited for.
@@ -501,7 +501,7 @@ fn bind(ip: IpAddr, (first, last): (u16, u16), config: SocketConfig) -> Result<S
 /// The local address of the sockets. On a host with several, the one that peers are told is meant: datagrams
 /// leave from it. One that this host does not have is of a network in between that translates addresses; so
 /// is one with a port that the device does not listen at.
-fn listens_at(chosen: Local, config: &UdpConfig) -> Result<Local, OpenError> {
+fn bind_addr(chosen: Local, config: &UdpConfig) -> Result<Local, OpenError> {
     let Ok(told) = config.address.parse::<Advertised>() else { return Ok(chosen) };
     let (first, last) = config.ports;
     let is_ours = told.port.is_none_or(|port| (first..=last).contains(&port));
@@ -557,9 +557,9 @@ mod address_tests {
         assert_eq!(window(425_984, 9000), 64, "the smallest");
         assert_eq!(window(usize::MAX, 1472), 4096, "the largest");
         // The kernel grants twice what it is asked for.
-        for datagram in [1232, 1472, 8972, LONGEST] {
+        for datagram in [1232, 1472, 8972, MAX_DATAGRAM] {
             for wanted in [64, 1024, 4096] {
-                assert_eq!(window(2 * useful_buffer(datagram, wanted), datagram), wanted);
+                assert_eq!(window(2 * rcvbuf_for(datagram, wanted), datagram), wanted);
             }
         }
     }
@@ -589,7 +589,7 @@ mod address_tests {
             let source = if ports.is_empty() { source } else { source.with("SOFTEFA_UDP_PORTS", ports) };
             let config = SoftConfig::load(&source).unwrap().udp().unwrap();
             let chosen = interfaces::choose(&config.net).unwrap();
-            listens_at(chosen, &config).unwrap().ip.to_string()
+            bind_addr(chosen, &config).unwrap().ip.to_string()
         };
         assert_eq!(at("", ""), "127.0.0.1");
         assert_eq!(at("127.0.0.2", ""), "127.0.0.2");

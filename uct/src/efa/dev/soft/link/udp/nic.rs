@@ -6,8 +6,8 @@ mod post;
 mod reply;
 
 use super::super::TryOutcome;
-use super::admission::{Admission, Strangers};
-use super::poll_turns::PollTurns;
+use super::admission::{Admission, UnauthenticatedLog};
+use super::channel_schedule::ChannelSchedule;
 use super::socket::{BATCH, Socket};
 use super::state::State;
 use crate::efa::dev::DevStatus;
@@ -39,12 +39,12 @@ pub(super) struct Target {
 }
 
 /// Datagrams that the sender loses, for tests.
-pub(super) struct Losses {
+pub(super) struct LossModel {
     pub probability: f64,
     pub rng: ChaCha8Rng,
 }
 
-impl Losses {
+impl LossModel {
     fn next(&mut self) -> bool {
         self.probability > 0.0
             && ((self.rng.next_u64() >> 11) as f64) < self.probability * (1u64 << 53) as f64
@@ -77,17 +77,17 @@ pub(super) struct Nic {
     pub socket: Socket,
     pub state: State,
     pub admission: Admission,
-    pub losses: Losses,
+    pub losses: LossModel,
     /// Sessions with peers, if the job has a secret.
     auth: Option<Box<Auth>>,
     /// Peers without the secret.
-    strangers: Strangers,
+    unauthenticated: UnauthenticatedLog,
     /// Capture of the datagrams, if one was asked for.
     capture: Option<Box<DatagramCapture>>,
     /// Datagrams of each channel that the kernel has not taken yet, and the peers that they are for.
     unsent: [VecDeque<(Posted, SocketAddr, u64)>; 2],
     /// Which channels a poll looks at.
-    turns: PollTurns,
+    turns: ChannelSchedule,
     /// A batch of sealed datagrams.
     sealed: Vec<u8>,
     /// Copy of a short message or write.
@@ -107,7 +107,7 @@ impl Nic {
         (module, capture): (Module, Option<Box<DatagramCapture>>),
         socket: Socket,
         mut state: State,
-        (admission, strangers, losses): (Admission, Strangers, Losses),
+        (admission, unauthenticated, losses): (Admission, UnauthenticatedLog, LossModel),
         auth: Option<Box<Auth>>,
     ) -> Nic {
         let longest = module.config().data.mtu as usize + OVERHEAD;
@@ -121,10 +121,10 @@ impl Nic {
             admission,
             losses,
             auth,
-            strangers,
+            unauthenticated,
             capture,
             unsent,
-            turns: PollTurns::default(),
+            turns: ChannelSchedule::default(),
             sealed,
             scratch,
             is_polled: false,
@@ -242,7 +242,7 @@ impl Nic {
                     return;
                 }
                 Opened::Dropped => {
-                    if let Some(line) = self.strangers.line(now, from, auth.stats().strangers) {
+                    if let Some(line) = self.unauthenticated.line(now, from, auth.stats().strangers) {
                         tracing::warn!("{line}");
                     }
                     return;

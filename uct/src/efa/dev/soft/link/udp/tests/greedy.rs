@@ -10,7 +10,7 @@ use usnic::{CloseReason, Config, EpId, Head, Module, NoSource, Sink};
 struct Greedy {
     udp: UdpSocket,
     module: Module,
-    born: Instant,
+    opened: Instant,
     ep: EpId,
     to: SocketAddr,
     heard: Heard,
@@ -45,12 +45,12 @@ impl Greedy {
         let mut module = Module::new(Config { node, min_rto: 100_000_000, ..Config::default() }, 0);
         let ep = module.connect(0, to).unwrap();
         let to = super::super::node_of(to).unwrap().socket_addr_v4().unwrap().into();
-        Greedy { udp, module, born: Instant::now(), ep, to, heard: Heard::default() }
+        Greedy { udp, module, opened: Instant::now(), ep, to, heard: Heard::default() }
     }
 
     /// Sends what there is to send, without acknowledgements, and takes what has come.
     fn turn(&mut self) {
-        let now = self.born.elapsed().as_nanos() as u64;
+        let now = self.opened.elapsed().as_nanos() as u64;
         let mut bytes = vec![0; 1 << 16];
         while let Ok((len, _)) = self.udp.recv_from(&mut bytes) {
             let _ = self.module.on_datagram(now, &bytes[..len], &mut self.heard);
@@ -72,7 +72,7 @@ impl Greedy {
     }
 
     fn ask(&mut self, head: &OpHead) {
-        let now = self.born.elapsed().as_nanos() as u64;
+        let now = self.opened.elapsed().as_nanos() as u64;
         let Ok(posted) = self.module.send(now, self.ep, &head.bytes(), [&[], &[]]) else { return };
         if let Some(posted) = posted {
             let mut bytes = self.module.bytes(&posted).to_vec();

@@ -11,13 +11,13 @@ use crate::rdm::status::PeerError;
 impl Pending {
     /// Counts memory of received messages that the caller keeps, as that of unexpected ones. False: all would
     /// use more than the limit.
-    pub fn hold_elsewhere(&mut self, bytes: usize) -> bool {
-        self.held_packets.add_elsewhere(bytes, self.unexpected_max)
+    pub fn hold_external(&mut self, bytes: usize) -> bool {
+        self.held_packets.add_external(bytes, self.unexpected_max)
     }
 
     /// Uncounts memory of messages that the caller has kept.
-    pub fn release_elsewhere(&mut self, bytes: usize) {
-        self.held_packets.remove_elsewhere(bytes);
+    pub fn release_external(&mut self, bytes: usize) {
+        self.held_packets.remove_external(bytes);
     }
 }
 

@@ -8,13 +8,13 @@ const SELDOM: u32 = 4;
 
 /// Turns of the two channels in polls.
 #[derive(Default)]
-pub(super) struct PollTurns {
+pub(super) struct ChannelSchedule {
     /// Polls since each channel brought something.
     quiet: [u32; 2],
     polls: u32,
 }
 
-impl PollTurns {
+impl ChannelSchedule {
     /// Whether the next poll looks at the priority channel, and whether at the data channel.
     #[inline]
     pub fn next(&mut self) -> [bool; 2] {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     /// Looks at each channel in so many polls that bring what `brought` says.
-    fn looks(looks: &mut PollTurns, polls: u32, brought: [bool; 2]) -> [u32; 2] {
+    fn looks(looks: &mut ChannelSchedule, polls: u32, brought: [bool; 2]) -> [u32; 2] {
         let mut seen = [0; 2];
         for _ in 0..polls {
             let next = looks.next();
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn the_quieter_channel_is_looked_at_seldom() {
-        let mut all = PollTurns::default();
+        let mut all = ChannelSchedule::default();
         assert_eq!(looks(&mut all, 10, [true, true]), [10, 10]);
         assert_eq!(looks(&mut all, BUSY, [true, false]), [BUSY, BUSY]);
         assert_eq!(looks(&mut all, 400, [true, false]), [400, 100]);
         assert_eq!(looks(&mut all, 1, [false, true]), [1, 0], "not its turn");
-        all = PollTurns::default();
+        all = ChannelSchedule::default();
         looks(&mut all, BUSY + 1, [false, true]);
         assert_eq!(looks(&mut all, 400, [false, true]), [100, 400]);
         assert_eq!(looks(&mut all, 1000, [false, false])[1], 1000, "the one that was busy last");

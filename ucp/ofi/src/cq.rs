@@ -13,7 +13,9 @@ use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
-use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store_handle};
+use crate::object::{
+    Object, UserCount, checked, from_fid, from_handle, read, store_error_entry, store_handle,
+};
 use crate::refused;
 use crate::ring::{Cause, Entry, Failure, Ring};
 use crate::wait::{Deadline, Members};
@@ -363,7 +365,7 @@ impl Cq {
     /// Takes an error.
     /// # Safety
     /// `to` is an entry, with the memory that it names.
-    unsafe fn take_error(&self, to: *mut CqErrEntry, api_err_data: bool) -> Result<isize, Errno> {
+    unsafe fn take_error(&self, to: *mut CqErrEntry) -> Result<isize, Errno> {
         let inside = self.members.inside();
         for ep in inside.eps() {
             let next = ep.inside(|_| {
@@ -383,7 +385,7 @@ impl Cq {
                 let data = unsafe { &mut *self.err_data.get() };
                 *data = made;
                 // SAFETY: the caller passes an entry.
-                unsafe { write_error(to, &entry, failure, data, api_err_data) };
+                unsafe { write_error(to, &entry, failure, data, self.domain().fabric().has_error_data()) };
                 return Ok(1);
             }
         }
@@ -430,19 +432,28 @@ fn text_bytes(words: String) -> Vec<u8> {
 /// Provider's number of an error whose data is the name of an unknown sender. Others are not positive.
 const UNKNOWN_SOURCE: c_int = Errno::ADDRNOTAVAIL.0;
 
-/// Writes an error entry. Its data is copied to the memory that the entry names, or stays in `data`.
+/// Writes an error entry. Its data is copied to the memory that the entry names, or stays in `data`. A text
+/// that has no room is cut, and ends with a zero. `has_size`: the entry has a size of its data, which those
+/// of programs of versions before 1.5 do not have.
 /// # Safety
-/// `to` is an entry of the caller.
-unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, failure: Failure, data: &[u8], copies: bool) {
-    // SAFETY: this function's contract.
-    let (room, size) = unsafe { ((*to).err_data, (*to).err_data_size) };
+/// `to` is an entry of the caller, without its last field unless `has_size`.
+unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, failure: Failure, data: &[u8], has_size: bool) {
+    let (room, size) = match has_size {
+        // SAFETY: this function's contract.
+        true => unsafe { ((*to).err_data, (*to).err_data_size) },
+        false => (std::ptr::null_mut(), 0),
+    };
     let (err_data, err_data_size) = if data.is_empty() {
         // `fi_cq_strerror` of a null pointer describes the number.
         (std::ptr::null_mut(), 0)
-    } else if copies && size > 0 && !room.is_null() {
+    } else if size > 0 && !room.is_null() {
         let len = data.len().min(size);
         // SAFETY: the caller's memory has this size.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), room.cast::<u8>(), len) };
+        if matches!(failure.cause, Cause::Failed(_)) {
+            // SAFETY: as above; it is not empty.
+            unsafe { room.cast::<u8>().add(len - 1).write(0) };
+        }
         (room, len)
     } else {
         (data.as_ptr().cast_mut().cast(), data.len())
@@ -466,7 +477,7 @@ unsafe fn write_error(to: *mut CqErrEntry, entry: &Entry, failure: Failure, data
         err_data_size,
     };
     // SAFETY: this function's contract.
-    unsafe { to.write(made) };
+    unsafe { store_error_entry(to, &made, has_size) };
 }
 
 /// Description of a provider's error number, in the caller's memory if there is some.
@@ -543,7 +554,7 @@ calls! {
         if entry.is_null() {
             return Err(Errno::INVAL);
         }
-        from_fid::<Cq>(fid)?.take_error(entry, true)
+        from_fid::<Cq>(fid)?.take_error(entry)
     }
 
     /// Reads entries, sleeping until there are some.

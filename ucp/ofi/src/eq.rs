@@ -14,7 +14,7 @@ use crate::abi::queue::{EqAttr, EqErrEntry};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_error_entry, store_handle};
 use crate::refused;
 use crate::wait::Deadline;
 
@@ -364,30 +364,37 @@ calls! {
         if flags & !flags::PEEK != 0 {
             return Err(Errno::BADFLAGS);
         }
-        let given = read(entry)?;
+        if entry.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: a fabric is not closed before its queues.
+        let has_size = unsafe { &*eq.fabric }.has_error_data();
+        let (room, size) = match has_size {
+            // SAFETY: the caller passes an entry, which has a size.
+            true => unsafe { ((*entry).err_data, (*entry).err_data_size) },
+            false => (std::ptr::null_mut(), 0),
+        };
         let mut events = eq.events();
         let next = events.front().ok_or(Errno::AGAIN)?;
         let mut error = next.error.ok_or(Errno::AGAIN)?;
         let data = &next.bytes;
-        // SAFETY: a fabric is not closed before its queues.
-        let has_room = unsafe { &*eq.fabric }.has_error_data() && given.err_data_size > 0 && !given.err_data.is_null();
-        if has_room {
-            error.err_data_size = data.len().min(given.err_data_size);
-            error.err_data = given.err_data;
+        if size > 0 && !room.is_null() {
+            error.err_data_size = data.len().min(size);
+            error.err_data = room;
             // SAFETY: the caller's memory has this size.
-            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), given.err_data.cast::<u8>(), error.err_data_size) };
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), room.cast::<u8>(), error.err_data_size) };
         } else if !data.is_empty() {
             let mut kept = eq.error_data.lock().unwrap_or_else(PoisonError::into_inner);
             kept.clone_from(data);
             error.err_data = kept.as_mut_ptr().cast();
             error.err_data_size = kept.len();
         }
-        store(entry, error)?;
+        let written = store_error_entry(entry, &error, has_size);
         if flags & flags::PEEK == 0 {
             events.pop_front();
             eq.clear_fd(&events);
         }
-        Ok(size_of::<EqErrEntry>() as isize)
+        Ok(written as isize)
     }
 
     /// Adds an event of the program.

@@ -96,6 +96,17 @@ pub(crate) unsafe fn store<T>(to: *mut T, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Stores an error entry of a queue. Without `has_size`: all but its last field, the size of its data, which
+/// programs of versions before 1.5 do not have. Returns the number of bytes.
+/// # Safety
+/// `to` is memory for as many bytes.
+pub(crate) unsafe fn store_error_entry<T: Copy>(to: *mut T, entry: &T, has_size: bool) -> usize {
+    let len = if has_size { size_of::<T>() } else { size_of::<T>() - size_of::<usize>() };
+    // SAFETY: this function's contract.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(entry).cast::<u8>(), to.cast::<u8>(), len) };
+    len
+}
+
 /// A structure of the caller. Refuses null.
 /// # Safety
 /// `at` is null or a structure of this type.

@@ -280,6 +280,14 @@ fn aliases_shared_contexts_and_addresses_in_words() {
     }
 }
 
+/// By the minor version of libfabric with which a program was built.
+#[test]
+fn entries_of_errors() {
+    for (tls, minor) in [("posix", "17"), ("posix", "4"), ("efa", "4")] {
+        run("tests/c/error_entries.c", tls, &[minor]);
+    }
+}
+
 #[test]
 fn poll_sets_and_wait_sets() {
     for tls in ["posix", "efa"] {

@@ -27,6 +27,7 @@ static struct end a, b;
 static enum fi_ep_type ep_type = FI_EP_RDM;
 static struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 static int mr_mode;
+static uint32_t api_version = FI_VERSION(1, 17);
 
 static void open_end(struct end *e)
 {
@@ -59,7 +60,7 @@ static struct fi_info *hints_of(uint64_t caps, int argc, char **argv)
 static void open_domain(uint64_t caps, int argc, char **argv)
 {
     struct fi_info *hints = hints_of(caps, argc, argv);
-    OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+    OK(fi_getinfo(api_version, NULL, NULL, 0, hints, &info));
     fi_freeinfo(hints);
     OK(fi_fabric(info->fabric_attr, &fabric, NULL));
     OK(fi_domain(fabric, info, &domain, NULL));

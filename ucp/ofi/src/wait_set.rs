@@ -49,10 +49,15 @@ impl Source {
         Ok(Source { object, reported })
     }
 
+    /// Class of the object: 0 if it is just being closed, which waits until it has left the set.
+    fn class(&self) -> usize {
+        // SAFETY: the object is not freed while it is in a set.
+        unsafe { self.object.as_ref() }.map_or(0, |fid| fid.fclass)
+    }
+
     fn users(&self) -> Option<&UserCount> {
-        // SAFETY: the object is not closed while it is in a set, by its users.
-        match unsafe { self.object.as_ref() }?.fclass {
-            // SAFETY: as above.
+        match self.class() {
+            // SAFETY: the object is not freed while it is in a set.
             flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.ok().map(Object::users),
             // SAFETY: as above.
             flags::CLASS_CNTR => unsafe { from_fid::<Cntr>(self.object) }.ok().map(Object::users),
@@ -76,26 +81,43 @@ impl Source {
     }
 
     pub(crate) fn context(&self) -> *mut c_void {
-        // SAFETY: the object is not closed while it is in a set.
+        // SAFETY: the object is not freed while it is in a set.
         unsafe { self.object.as_ref() }.map_or(std::ptr::null_mut(), |fid| fid.context)
     }
 
+    /// Makes progress. An event queue has none.
     pub(crate) fn progress(&self) {
-        // SAFETY: the object is not closed while it is in a set.
-        match unsafe { checked::<Cq>(self.object) } {
-            Ok(cq) => cq.progress(),
-            Err(_) => {
+        match self.class() {
+            // SAFETY: the object is not freed while it is in a set.
+            flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.into_iter().for_each(Cq::progress),
+            flags::CLASS_CNTR => {
                 // SAFETY: as above.
-                unsafe { checked::<Cntr>(self.object) }.into_iter().for_each(Cntr::progress)
+                unsafe { from_fid::<Cntr>(self.object) }.into_iter().for_each(Cntr::progress)
             }
+            _ => {}
+        }
+    }
+
+    /// Whether a program may sleep on the descriptor of the object; of a counter, which has been told of the
+    /// total by the set.
+    fn try_wait(&self) -> bool {
+        match self.class() {
+            // SAFETY: the object is not freed while it is in a set.
+            flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.is_ok_and(Cq::try_wait),
+            flags::CLASS_CNTR => {
+                // SAFETY: as above.
+                unsafe { from_fid::<Cntr>(self.object) }.is_ok_and(|cntr| cntr.try_wait(Some(self.reported)))
+            }
+            // SAFETY: as above.
+            flags::CLASS_EQ => unsafe { from_fid::<Eq>(self.object) }.is_ok_and(Eq::try_wait),
+            _ => true,
         }
     }
 
     /// Whether there is something to read, or a counter has another value than when it was reported last.
     pub(crate) fn has_news(&mut self) -> bool {
-        // SAFETY: the object is not closed while it is in a set.
-        match unsafe { self.object.as_ref() }.map_or(0, |fid| fid.fclass) {
-            // SAFETY: as above.
+        match self.class() {
+            // SAFETY: the object is not freed while it is in a set.
             flags::CLASS_CQ => unsafe { from_fid::<Cq>(self.object) }.is_ok_and(|cq| cq.has_entries()),
             // SAFETY: as above.
             flags::CLASS_EQ => unsafe { from_fid::<Eq>(self.object) }.is_ok_and(|eq| !eq.try_wait()),
@@ -113,24 +135,16 @@ impl Source {
 /// # Safety
 /// `object` is null or an object of this crate that is open.
 pub(crate) unsafe fn try_wait(object: *mut Fid) -> Result<bool, Errno> {
-    // SAFETY: this function's contract.
-    unsafe { try_wait_behind(object, None) }
-}
-
-/// [`try_wait`]; of a counter, with the total that a set has reported.
-/// # Safety
-/// As for [`try_wait`].
-unsafe fn try_wait_behind(object: *mut Fid, reported: Option<u64>) -> Result<bool, Errno> {
     // SAFETY: every object begins with its class.
     match unsafe { object.as_ref() }.ok_or(Errno::INVAL)?.fclass {
         // SAFETY: this function's contract.
-        flags::CLASS_CQ => Ok(unsafe { checked::<Cq>(object) }?.try_wait()),
+        flags::CLASS_CQ => Ok(unsafe { from_fid::<Cq>(object) }?.try_wait()),
         // SAFETY: as above.
-        flags::CLASS_CNTR => Ok(unsafe { checked::<Cntr>(object) }?.try_wait(reported)),
+        flags::CLASS_CNTR => Ok(unsafe { from_fid::<Cntr>(object) }?.try_wait(None)),
         // SAFETY: as above.
-        flags::CLASS_EQ => Ok(unsafe { checked::<Eq>(object) }?.try_wait()),
+        flags::CLASS_EQ => Ok(unsafe { from_fid::<Eq>(object) }?.try_wait()),
         // SAFETY: as above.
-        flags::CLASS_WAIT => unsafe { checked::<WaitSet>(object) }?.may_sleep(),
+        flags::CLASS_WAIT => Ok(unsafe { from_fid::<WaitSet>(object) }?.may_sleep()),
         class => {
             tracing::error!("fi_trywait: nothing waits for an object of class {class}");
             Err(Errno::INVAL)
@@ -198,7 +212,7 @@ pub(crate) unsafe fn asked(wait_obj: u32, set: *mut Fid) -> Result<*mut Fid, Err
     unsafe { checked::<WaitSet>(set) }.map(|_| set)
 }
 
-/// Adds an object that was opened with the wait set `set`, if it was.
+/// Adds an object that was opened with the wait set `set`.
 /// # Safety
 /// Both are open, until the object leaves the set.
 pub(crate) unsafe fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
@@ -232,11 +246,10 @@ impl WaitSet {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn may_sleep(&self) -> Result<bool, Errno> {
-        let sources = self.sources().clone();
-        // SAFETY: the object is not closed while it is in a set.
-        let try_wait = |source: &Source| unsafe { try_wait_behind(source.object, Some(source.reported)) };
-        sources.iter().try_fold(true, |all, source| Ok(try_wait(source)? && all))
+    /// Whether a program may sleep on the descriptor. Objects leave the set inside the lock before they are
+    /// freed.
+    fn may_sleep(&self) -> bool {
+        self.sources().iter().all(Source::try_wait)
     }
 
     /// Makes progress. Whether an object has something new.
@@ -282,7 +295,7 @@ calls! {
             }
             if spins < SPINS {
                 spins += 1;
-            } else if set.may_sleep()? {
+            } else if set.may_sleep() {
                 let slice = deadline.left().map_or(SLICE, |left| left.min(SLICE));
                 let mut fd = libc::pollfd { fd: set.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
                 // SAFETY: one descriptor.

@@ -1,5 +1,5 @@
-/* Threads that count what is written to a region, open and close endpoints, and bind counters to regions and close them,
- * at the same time. */
+/* Threads that count what is written to a region, open and close endpoints, bind counters to regions and close them, and
+ * open and close queues and counters of a wait set on which others sleep, at the same time. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -12,6 +12,7 @@
 enum { ROUNDS = 300 };
 
 static atomic_int is_over;
+static struct fid_wait *set;
 static char out[64], in[64], others[64];
 
 /* Writes to itself until the others have ended. Each progress that serves one counts it. */
@@ -66,20 +67,53 @@ static void *close_counters(void *arg)
     return arg;
 }
 
+static void *close_queues(void *arg)
+{
+    struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_SET, .wait_set = set };
+    struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET, .wait_set = set };
+    struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .wait_set = set };
+    struct fid_cntr *cntr;
+    struct fid_cq *cq;
+    struct fid_eq *eq;
+    while (!is_over) {
+        OK(fi_cq_open(domain, &cq_attr, &cq, NULL));
+        OK(fi_cntr_open(domain, &cntr_attr, &cntr, NULL));
+        OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+        OK(fi_close(&cq->fid));
+        OK(fi_close(&cntr->fid));
+        OK(fi_close(&eq->fid));
+    }
+    return arg;
+}
+
+static void *wait_in_set(void *arg)
+{
+    struct fid *fids[] = { &set->fid };
+    while (!is_over) {
+        IS(fi_wait(set, 2), -FI_ETIMEDOUT);
+        IS(fi_trywait(fabric, fids, 1), 0);
+    }
+    return arg;
+}
+
 int main(int argc, char **argv)
 {
-    void *(*const runs[])(void *) = { write_on, open_endpoints, close_counters };
-    pthread_t threads[3];
+    enum { THREADS = 5 };
+    void *(*const runs[])(void *) = { write_on, open_endpoints, close_counters, close_queues, wait_in_set };
+    struct fi_wait_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+    pthread_t threads[THREADS];
     int n;
     alarm(120);
     mr_mode = FI_MR_BASIC;
     open_ends(FI_MSG | FI_RMA | FI_RMA_EVENT, argc, argv);
-    for (n = 0; n < 3; n++) {
+    OK(fi_wait_open(fabric, &attr, &set));
+    for (n = 0; n < THREADS; n++) {
         CHECK(pthread_create(&threads[n], NULL, runs[n], NULL) == 0);
     }
-    for (n = 0; n < 3; n++) {
+    for (n = 0; n < THREADS; n++) {
         OK(pthread_join(threads[n], NULL));
     }
+    OK(fi_close(&set->fid));
     close_ends();
     return 0;
 }

@@ -9,7 +9,7 @@ use crate::abi::{Fid, flags};
 use crate::deferred::Work;
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store, store_handle};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store};
 use crate::refused;
 use crate::wait::{Deadline, Members};
 
@@ -88,15 +88,7 @@ pub(crate) unsafe fn open(
         triggers: ucp::Triggers::default(),
     };
     // SAFETY: as above.
-    unsafe { store_handle(to, made) }?;
-    if !wait_set.is_null() {
-        // SAFETY: it has just been stored.
-        let object = unsafe { read(to) }?;
-        // SAFETY: as above.
-        let fd = unsafe { from_fid::<Cntr>(object) }?.members.fd()?;
-        // SAFETY: this function's contract; the object leaves the set when it is closed.
-        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
-    }
+    unsafe { crate::wait_set::store_joined(to, made, wait_set, |cntr: &Cntr| cntr.members.fd()) }?;
     domain.users().add();
     Ok(())
 }

@@ -13,9 +13,7 @@ use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::errno::Errno;
 use crate::info::MAX_ERR_DATA;
-use crate::object::{
-    Object, UserCount, checked, from_fid, from_handle, read, store_error_entry, store_handle,
-};
+use crate::object::{Object, UserCount, checked, from_fid, from_handle, read, store_error_entry};
 use crate::refused;
 use crate::ring::{Cause, Entry, Failure, Ring};
 use crate::wait::{Deadline, Members};
@@ -105,15 +103,7 @@ pub(crate) unsafe fn open(
         err_data: UnsafeCell::default(),
     };
     // SAFETY: as above.
-    unsafe { store_handle(to, made) }?;
-    if !wait_set.is_null() {
-        // SAFETY: it has just been stored.
-        let object = unsafe { read(to) }?;
-        // SAFETY: as above.
-        let fd = unsafe { from_fid::<Cq>(object) }?.members.fd()?;
-        // SAFETY: this function's contract; the object leaves the set when it is closed.
-        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
-    }
+    unsafe { crate::wait_set::store_joined(to, made, wait_set, |cq: &Cq| cq.members.fd()) }?;
     domain.users().add();
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::abi::queue::{EqAttr, EqErrEntry};
 use crate::abi::{Fid, flags};
 use crate::errno::Errno;
 use crate::fabric::Fabric;
-use crate::object::{Object, UserCount, checked, from_handle, read, store, store_error_entry, store_handle};
+use crate::object::{Object, UserCount, checked, from_handle, read, store, store_error_entry};
 use crate::refused;
 use crate::wait::Deadline;
 
@@ -148,16 +148,9 @@ pub(crate) unsafe fn open(
         wait_set,
         error_data: Mutex::default(),
     };
+    let fd = |eq: &Eq| Ok(eq.fd.as_ref().ok_or(Errno::NOSYS)?.as_fd().as_raw_fd());
     // SAFETY: as above.
-    unsafe { store_handle(to, made) }?;
-    if !wait_set.is_null() {
-        // SAFETY: as above.
-        let object = unsafe { read(to) }?;
-        // SAFETY: as above.
-        let fd = unsafe { checked::<Eq>(object) }?.fd.as_ref().ok_or(Errno::NOSYS)?.as_fd().as_raw_fd();
-        // SAFETY: as above.
-        unsafe { crate::wait_set::join(wait_set, object, fd) }?;
-    }
+    unsafe { crate::wait_set::store_joined(to, made, wait_set, fd) }?;
     fabric.users().add();
     Ok(())
 }

@@ -212,10 +212,33 @@ pub(crate) unsafe fn asked(wait_obj: u32, set: *mut Fid) -> Result<*mut Fid, Err
     unsafe { checked::<WaitSet>(set) }.map(|_| set)
 }
 
+/// Stores the handle of a new object, which joins the wait set `set` if there is one: by the descriptor `fd`.
+/// # Safety
+/// `to` is null or can be written; `set` is null or open.
+pub(crate) unsafe fn store_joined<T: Object>(
+    to: *mut *mut Fid,
+    made: T,
+    set: *mut Fid,
+    fd: impl FnOnce(&T) -> Result<RawFd, Errno>,
+) -> Result<(), Errno> {
+    let made = Box::new(made);
+    let fd = if to.is_null() || set.is_null() { None } else { Some(fd(&made)?) };
+    let object = Box::into_raw(made);
+    let joined = fd.map_or(Ok(()), |fd| {
+        // SAFETY: this function's contract; the object leaves the set when it is closed.
+        unsafe { join(set, object.cast(), fd) }
+    });
+    // SAFETY: as above.
+    joined.and_then(|()| unsafe { store(to, object.cast()) }).inspect_err(|_| {
+        // SAFETY: it has just been boxed, and has not joined.
+        drop(unsafe { Box::from_raw(object) });
+    })
+}
+
 /// Adds an object that was opened with the wait set `set`.
 /// # Safety
 /// Both are open, until the object leaves the set.
-pub(crate) unsafe fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
+unsafe fn join(set: *mut Fid, object: *mut Fid, fd: RawFd) -> Result<(), Errno> {
     // SAFETY: this function's contract.
     let set: &WaitSet = unsafe { checked(set) }?;
     // SAFETY: as above.

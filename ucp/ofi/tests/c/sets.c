@@ -1,9 +1,11 @@
 /* Poll sets, wait sets, thresholds of sleeping readers, and options, with an endpoint that sends to itself. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 #include <rdma/fabric.h>
@@ -176,6 +178,47 @@ static void threshold(void)
     CHECK((to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000 >= 49000);
 }
 
+static int open_files(void)
+{
+    int n = 0, fd;
+    for (fd = 0; fd < 1024; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+/* The kernel refuses to add to a set that is deep inside of others. What cannot join is not left over. */
+static void full(void)
+{
+    struct fi_wait_attr wait_attr = { .wait_obj = FI_WAIT_FD };
+    struct fi_cq_attr cq_attr     = { .wait_obj = FI_WAIT_SET };
+    struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET };
+    struct fid_wait *deep;
+    struct fid_cq *none = NULL;
+    struct fid_cntr *no_cntr = NULL;
+    int inner, outer[5], n, before;
+
+    OK(fi_wait_open(fabric, &wait_attr, &deep));
+    OK(fi_control(&deep->fid, FI_GETWAIT, &inner));
+    for (n = 0; n < 5; n++) {
+        outer[n] = epoll_create1(0);
+        CHECK(outer[n] >= 0);
+        if (epoll_ctl(outer[n], EPOLL_CTL_ADD, inner, &(struct epoll_event){0}) != 0) {
+            break;
+        }
+        inner = outer[n];
+    }
+    before = open_files();
+    cq_attr.wait_set = cntr_attr.wait_set = deep;
+    IS(fi_cq_open(domain, &cq_attr, &none, NULL), -FI_ENOMEM);
+    IS(fi_cntr_open(domain, &cntr_attr, &no_cntr, NULL), -FI_ENOMEM);
+    CHECK(none == NULL && no_cntr == NULL && open_files() == before);
+    for (n = n < 5 ? n : 4; n >= 0; n--) {
+        OK(close(outer[n]));
+    }
+    OK(fi_close(&deep->fid));
+}
+
 /* A queue grows beyond the size that it was opened with: nothing is lost. */
 static void unread(void)
 {
@@ -211,6 +254,7 @@ int main(void)
     wait_set();
     counted_elsewhere();
     threshold();
+    full();
     unread();
     options();
     IS(fi_close(&set->fid), -FI_EBUSY);

@@ -121,6 +121,27 @@ fn arrays_have_the_form_of_ucx_1_23() {
     assert_eq!(log_of("arrays.c", command), "");
 }
 
+/// Two files, each with another kind of headers, work on the same tables.
+#[test]
+fn hash_tables_are_shared_with_files_that_have_the_headers_of_ucx() {
+    if !Path::new(SYSTEM).exists() || !has_compiler() {
+        return ucs::testing::skipped("shared hash tables", "no gcc or no libucx-dev");
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/shared_table.c");
+    let at = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared_table.{name}"));
+    let gcc = |arguments: &[&str], to: &Path| {
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-Wall", "-Werror"]).args(arguments).arg(&source).arg("-o").arg(to);
+        let output = gcc.output().expect("gcc runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let object = at("o");
+    gcc(&["-DPART=other", "-c"], &object);
+    let object = object.to_str().expect("a path");
+    gcc(&[OURS, "-DPART=one", "-DHAS_MAIN", object], &at("program"));
+    assert_eq!(log_of("shared_table.c", Command::new(at("program"))), "");
+}
+
 #[test]
 fn ucx_agrees() {
     run_on_ucx("structures.c");

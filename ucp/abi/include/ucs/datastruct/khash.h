@@ -1,6 +1,7 @@
 /* Part of the C interface of this project (docs/abi.md). Source compatible with programs written for UCX 1.13 to 1.23. */
-#ifndef UCS_DATASTRUCT_KHASH_H_
-#define UCS_DATASTRUCT_KHASH_H_
+/* klib's guard: a file may have klib's header, or UCX's copy of it, too. */
+#ifndef __AC_KHASH_H
+#define __AC_KHASH_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@
 
 /*
  * Hash tables of any types of keys and values, with the names of klib's. An entry is known by its bucket, a number below
- * kh_end; each change by kh_put and kh_resize may move entries to other buckets.
+ * kh_end; each change by kh_put and kh_resize may move entries to other buckets. A file with klib's header may work on
+ * the same table: members, states of buckets, hash values and steps of a search are the same.
  */
 typedef uint32_t khint32_t;
 typedef unsigned long khint64_t;
@@ -51,10 +53,11 @@ typedef const char *kh_cstr_t;
 #define UCS_KH_PUT_BUCKET_CLEAR 2
 typedef int ucs_kh_put_t;
 
-/* A bucket is free, in use, or has had a key: two bits each, sixteen buckets a word. */
-#define KH_FREE_ 0u
-#define KH_USED_ 1u
-#define KH_REMOVED_ 2u
+/* A bucket is in use, has had a key, or is free: two bits each, sixteen buckets a word. In these bytes all are free. */
+#define KH_USED_ 0u
+#define KH_REMOVED_ 1u
+#define KH_FREE_ 2u
+#define KH_ALL_FREE_ 0xaa
 
 static kh_inline klib_unused khint32_t kh_state_(const khint32_t *flags, khint_t bucket)
 {
@@ -136,12 +139,12 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
     SCOPE void kh_clear_##name(kh_##name##_t *h) \
     { \
         if ((h != NULL) && (h->flags != NULL)) { \
-            kmemset(h->flags, 0, kh_state_bytes_(h->n_buckets)); \
+            kmemset(h->flags, KH_ALL_FREE_, kh_state_bytes_(h->n_buckets)); \
             h->n_occupied = h->size = 0; \
         } \
     }
 
-/* Steps of one bucket more each time come to all buckets. */
+/* Steps of one bucket more each time come to all buckets, once in so many steps. */
 #define KHASH_SEARCH_(name, SCOPE, khkey_t, __hash_func, __hash_equal) \
     SCOPE khint_t kh_get_##name(const kh_##name##_t *h, khkey_t key) \
     { \
@@ -152,7 +155,7 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
             return 0; \
         } \
         at = __hash_func(key) & (h->n_buckets - 1); \
-        while ((state = kh_state_(h->flags, at)) != KH_FREE_) { \
+        while (((state = kh_state_(h->flags, at)) != KH_FREE_) && (step < h->n_buckets)) { \
             if ((state == KH_USED_) && (__hash_equal(h->keys[at], key))) { \
                 return at; \
             } \
@@ -175,13 +178,14 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
         if (h->size >= kh_limit_(buckets)) { \
             return 0; \
         } \
-        to.flags = (khint32_t*)kcalloc(1, kh_state_bytes_(buckets)); \
+        to.flags = (khint32_t*)kmalloc(kh_state_bytes_(buckets)); \
         to.keys  = (khkey_t*)kmalloc(buckets * sizeof(khkey_t)); \
         to.vals  = (kh_is_map) ? (khval_t*)kmalloc(buckets * sizeof(khval_t)) : NULL; \
         if ((to.flags == NULL) || (to.keys == NULL) || ((kh_is_map) && (to.vals == NULL))) { \
             kh_destroy_##name##_inplace(&to); \
             return -1; \
         } \
+        kmemset(to.flags, KH_ALL_FREE_, kh_state_bytes_(buckets)); \
         to.n_buckets   = buckets; \
         to.n_occupied  = to.size = h->size; \
         to.upper_bound = kh_limit_(buckets); \
@@ -220,7 +224,7 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
         } \
         removed = h->n_buckets; \
         at      = __hash_func(key) & (h->n_buckets - 1); \
-        while ((state = kh_state_(h->flags, at)) != KH_FREE_) { \
+        while (((state = kh_state_(h->flags, at)) != KH_FREE_) && (step < h->n_buckets)) { \
             if (state == KH_REMOVED_) { \
                 removed = (removed == h->n_buckets) ? at : removed; \
             } else if (__hash_equal(h->keys[at], key)) { \
@@ -280,29 +284,39 @@ static kh_inline klib_unused khint_t kh_buckets_(khint_t wanted)
         0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* Hash values, and whether keys are equal. Numbers are multiplied by 2^64 divided by the golden ratio. */
+/* Hash values, which are klib's, and whether keys are equal. */
 #define kh_int_hash_func(_key) ((khint32_t)(_key))
 #define kh_int_hash_equal(_one, _other) ((_one) == (_other))
-#define kh_int64_hash_func(_key) kh_mix_((uint64_t)(_key))
+#define kh_int64_hash_func(_key) kh_fold_((uint64_t)(_key))
 #define kh_int64_hash_equal(_one, _other) ((_one) == (_other))
-#define kh_int_hash_func2(_key) kh_mix_((uint64_t)(khint_t)(_key))
+#define kh_int_hash_func2(_key) kh_mix_((khint_t)(_key))
 #define kh_str_hash_func(_key) kh_text_hash_(_key)
 
-static kh_inline klib_unused khint_t kh_mix_(uint64_t key)
+static kh_inline klib_unused khint_t kh_fold_(uint64_t key)
 {
-    key ^= key >> 32;
-    return (khint_t)((key * 0x9e3779b97f4a7c15ull) >> 32);
+    return (khint_t)key ^ (khint_t)(key >> 33) ^ ((khint_t)key << 11);
 }
 
-/* FNV-1a. */
+/* Wang's mix of 32 bits. */
+static kh_inline klib_unused khint_t kh_mix_(khint_t key)
+{
+    key = key - (key << 15) - 1;
+    key = (key ^ (key >> 10)) * 9;
+    key = key ^ (key >> 6);
+    key = key - (key << 11) - 1;
+    return key ^ (key >> 16);
+}
+
+/* Characters are the digits of a number to the base of 31. */
 static kh_inline klib_unused khint_t kh_text_hash_(const char *text)
 {
-    khint_t hash = 2166136261u;
+    khint_t hash = 0, letter;
 
     for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
+        letter = (khint_t)*text;
+        hash   = (hash * 31u) + letter;
     }
-    return hash ^ (hash >> 15);
+    return hash;
 }
 
 static kh_inline klib_unused int kh_str_hash_equal(const char *one, const char *other)

@@ -179,8 +179,16 @@ fn each_header_compiles_alone() {
     let all: Vec<String> =
         ["ucm", "ucp", "ucs", "uct"].iter().flat_map(|folder| headers(&include(), folder)).collect();
     assert!(all.len() >= 60, "{} headers", all.len());
-    let warnings =
-        ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wno-unused-function", "-Wno-deprecated-declarations"];
+    let warnings = [
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wsign-conversion",
+        "-Werror",
+        "-pedantic",
+        "-Wno-unused-function",
+        "-Wno-deprecated-declarations",
+    ];
     for (language, standard) in [("c", "-std=gnu11"), ("c++", "-std=gnu++11"), ("c++", "-std=gnu++17")] {
         let arguments: Vec<&str> = warnings.iter().copied().chain([standard, ours.as_str()]).collect();
         for header in &all {
@@ -206,6 +214,68 @@ fn macros_and_inline_functions_are_c_and_cpp() {
             let arguments = [standard, "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", &ours];
             if let Err(said) = gcc(language, &arguments, &format!("#include \"{}\"\n", at.display())) {
                 panic!("{program} {standard}: {said}");
+            }
+        }
+    }
+}
+
+/// Programs use what headers of UCX declare by the headers that they include.
+#[test]
+fn headers_declare_what_those_of_ucx_do() {
+    if !common::has_compiler() {
+        return;
+    }
+    let ours = format!("-I{}", include().display());
+    for (header, what) in [
+        ("ucs/sys/event_set.h", "UCS_OK"),
+        ("ucs/sys/sock.h", "UCS_OK"),
+        ("ucs/datastruct/callbackq.h", "UCS_OK"),
+        ("ucs/sys/topo/base/topo.h", "UCS_OK"),
+        ("ucs/datastruct/string_buffer.h", "UCS_OK + (int)sizeof(FILE*) + (int)sizeof(va_list)"),
+        ("ucs/type/cpu_set.h", "UINT8_MAX"),
+    ] {
+        for language in ["c", "c++"] {
+            let source = format!("#include <{header}>\nint used(void) {{ return {what}; }}\n");
+            if let Err(said) = gcc(language, &["-Wall", "-Werror", &ours], &source) {
+                panic!("{header}: {said}");
+            }
+        }
+    }
+}
+
+/// Types of C++ have members in parts of them that C does not know.
+#[test]
+fn members_of_types_of_cpp_are_found() {
+    if !common::has_compiler() {
+        return;
+    }
+    let ours = format!("-I{}", include().display());
+    let source = "#include <ucs/sys/compiler_def.h>
+        struct base { virtual ~base() {} int one; };
+        struct derived : base { int two; };
+        derived *of(int *at) { return ucs_container_of(at, derived, two); }
+        size_t place() { return ucs_offsetof(derived, two); }\n";
+    if let Err(said) = gcc("c++", &["-Wall", "-Wextra", "-Werror", &ours], source) {
+        panic!("{said}");
+    }
+}
+
+/// A program may have klib's header, or that of UCX, before or behind this project's.
+#[test]
+fn one_file_has_two_headers_of_hash_tables() {
+    if !has_system() {
+        return;
+    }
+    let ours = format!("-I{}", include().display());
+    let theirs = format!("#include \"{SYSTEM}/ucs/datastruct/khash.h\"\n");
+    let own = "#include <ucs/datastruct/khash.h>\n#include <ucs/datastruct/string_set.h>\n";
+    let rest =
+        "KHASH_MAP_INIT_INT64(longs, int)\nint size(khash_t(longs) *table) { return (int)kh_size(table); }\n";
+    for source in [[own, &theirs, rest], [&theirs, own, rest]] {
+        for language in ["c", "c++"] {
+            let arguments = ["-Wall", "-Wno-unused-function", "-Werror", &ours];
+            if let Err(said) = gcc(language, &arguments, &source.concat()) {
+                panic!("{language} {source:?}: {said}");
             }
         }
     }

@@ -1,8 +1,9 @@
-/* Arrays in the form of UCX 1.23, objects in parts, and sets of texts: inline functions of this project's headers. */
+/* Arrays in the form of UCX 1.23, objects in parts, sets of texts, and what UCX 1.13 has not: this project's headers. */
 #include "check_macro.h"
 #include <stdint.h>
 #include <string.h>
 #include <ucs/datastruct/array.h>
+#include <ucs/datastruct/list.h>
 #include <ucs/datastruct/strided_alloc.h>
 #include <ucs/datastruct/string_set.h>
 
@@ -73,6 +74,46 @@ static void arrays_in_memory_of_the_program_do_not_grow(void)
     CHECK(ucs_array_elem(&stack, 0) == 5 && ucs_array_is_fixed(&stack));
 }
 
+/* The body of a loop makes the array shorter. */
+static void loops_end_where_the_array_does(void)
+{
+    numbers_t array = UCS_ARRAY_DYNAMIC_INITIALIZER;
+    long *item, carray[5] = {1, 2, 3, 4, 5};
+    int seen = 0, length = 5;
+
+    for (seen = 0; seen < 5; seen++) {
+        *ucs_array_append(&array, exit(1)) = seen;
+    }
+    seen = 0;
+    ucs_array_for_each(item, &array) {
+        CHECK(seen < 3 && *item == seen++);
+        ucs_array_pop_back(&array);
+    }
+    CHECK(seen == 3 && ucs_array_length(&array) == 2);
+    ucs_array_cleanup_dynamic(&array);
+    seen = 0;
+    ucs_carray_for_each(item, carray, length) {
+        CHECK(seen < 2 && *item == ++seen);
+        length -= 3;
+    }
+    CHECK(seen == 2);
+}
+
+static void numbers_have_limits(void)
+{
+    volatile unsigned bits = 64;
+    volatile double value  = NAN;
+
+    CHECK(UCS_MASK(64) == ~0ul && UCS_MASK(bits) == ~0ul && UCS_MASK(63) == ~0ul >> 1 && UCS_MASK(0) == 0);
+    CHECK(ucs_bitmap2idx(~0ul, bits) == 64 && ucs_bitmap2idx(0x12, bits) == 2);
+    CHECK(ucs_double_to_sizet(value, 77) == 77 && ucs_double_to_sizet(-0.5, 77) == 0);
+}
+
+static int is_empty(const ucs_list_link_t *head)
+{
+    return ucs_list_is_empty(head) && !ucs_list_is_only(head, head + 1);
+}
+
 static void objects_have_parts(void)
 {
     enum {
@@ -105,6 +146,19 @@ static void objects_have_parts(void)
         CHECK((uintptr_t)ucs_strided_alloc_get(&pool, "aligned") % 64 == 0);
     }
     ucs_strided_alloc_cleanup(&pool);
+    /* Parts that fill the distance from one to the next. */
+    for (i = 0; i < 3; i++) {
+        size_t size = UCS_STRIDED_ALLOC_STRIDE - (i * 8) - 8;
+
+        ucs_strided_alloc_init(&pool, size, PARTS);
+        for (part = 0; part < 2 * PARTS; part++) {
+            objects[part / PARTS] = part % PARTS ? objects[part / PARTS] : (unsigned*)ucs_strided_alloc_get(&pool, "large");
+            CHECK(objects[part / PARTS] != NULL);
+            memset(ucs_strided_elem_get(objects[part / PARTS], 0, part % PARTS), 1 + part, size);
+        }
+        CHECK(((char*)objects[0])[size - 1] == 1 && ucs_strided_alloc_inuse_count(&pool) == 2);
+        ucs_strided_alloc_cleanup(&pool);
+    }
     ucs_strided_alloc_init(&pool, 2 * UCS_STRIDED_ALLOC_STRIDE, 1);
     CHECK(ucs_strided_alloc_get(&pool, "too large") == NULL);
     ucs_strided_alloc_cleanup(&pool);
@@ -118,6 +172,7 @@ static void sets_of_texts_are_sorted(void)
     int i;
 
     ucs_string_set_init(&set);
+    CHECK(ucs_string_set_is_empty(&set));
     CHECK(ucs_string_set_print_sorted(&set, &text, ",") == UCS_OK);
     CHECK(ucs_string_set_add(&set, copy) == UCS_OK && ucs_string_set_add(&set, "apple") == UCS_OK);
     strcpy(copy, "x");
@@ -130,15 +185,21 @@ static void sets_of_texts_are_sorted(void)
     for (i = 0; i < 1000; i++) {
         CHECK(ucs_string_set_addf(&set, "%d", i / 2) == UCS_OK);
     }
-    CHECK(kh_size(&set) == 503);
+    CHECK(kh_size(&set) == 503 && !ucs_string_set_is_empty(&set));
     ucs_string_set_cleanup(&set);
     free(text.str.buffer);
 }
 
 int main(void)
 {
+    ucs_list_link_t list[2];
+
+    ucs_list_head_init(list);
+    CHECK(is_empty(list));
     arrays_grow();
     arrays_in_memory_of_the_program_do_not_grow();
+    loops_end_where_the_array_does();
+    numbers_have_limits();
     objects_have_parts();
     sets_of_texts_are_sorted();
     return 0;

@@ -2,6 +2,10 @@
 #ifndef UCS_DATASTRUCT_CALLBACKQ_H_
 #define UCS_DATASTRUCT_CALLBACKQ_H_
 
+#include <ucs/type/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
 typedef unsigned (*ucs_callback_t)(void *arg);
 
 typedef struct {

@@ -55,7 +55,7 @@ static inline void ucs_list_del(ucs_list_link_t *item)
     item->prev->next = item->next;
 }
 
-static inline int ucs_list_is_empty(ucs_list_link_t *head)
+static inline int ucs_list_is_empty(const ucs_list_link_t *head)
 {
     return head == head->next;
 }
@@ -71,7 +71,7 @@ static inline int ucs_list_is_last(const ucs_list_link_t *head, const ucs_list_l
 }
 
 /* Whether `item` is all that is in the list. */
-static inline int ucs_list_is_only(ucs_list_link_t *head, ucs_list_link_t *item)
+static inline int ucs_list_is_only(const ucs_list_link_t *head, const ucs_list_link_t *item)
 {
     return (head->next == item) && (head->prev == item);
 }

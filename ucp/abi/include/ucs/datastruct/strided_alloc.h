@@ -27,9 +27,10 @@ typedef struct ucs_strided_alloc {
     unsigned                 inuse_count;
 } ucs_strided_alloc_t;
 
-/* The beginning of a chunk, and its length. Objects whose size is a multiple of it are aligned to it. */
-#define UCS_STRIDED_ALLOC_HEAD_ 64
+/* Objects whose size is a multiple of it are aligned to it. */
+#define UCS_STRIDED_ALLOC_ALIGN_ 64
 
+/* Stands behind the last parts of a chunk. */
 typedef struct ucs_strided_alloc_chunk_ {
     ucs_queue_elem_t link;
     void             *memory;
@@ -67,23 +68,24 @@ static inline void *ucs_strided_alloc_get(ucs_strided_alloc_t *sa, const char *a
 {
     ucs_strided_alloc_elem_t *elem;
     ucs_strided_alloc_chunk_t_ *chunk;
-    void *memory;
+    size_t size = UCS_STRIDED_ALLOC_STRIDE * sa->stride_count;
+    void *memory, *parts;
     size_t at;
 
     (void)alloc_name;
-    if ((sa->freelist == NULL) && (sa->elem_size <= (UCS_STRIDED_ALLOC_STRIDE - UCS_STRIDED_ALLOC_HEAD_))) {
-        memory = malloc((UCS_STRIDED_ALLOC_STRIDE * sa->stride_count) + UCS_STRIDED_ALLOC_HEAD_);
+    if ((sa->freelist == NULL) && (sa->elem_size <= UCS_STRIDED_ALLOC_STRIDE)) {
+        memory = malloc(size + UCS_STRIDED_ALLOC_ALIGN_ + sizeof(*chunk));
         if (memory == NULL) {
             return NULL;
         }
-        chunk = (ucs_strided_alloc_chunk_t_*)UCS_PTR_BYTE_OFFSET(
-            memory, UCS_STRIDED_ALLOC_HEAD_ - ((size_t)memory % UCS_STRIDED_ALLOC_HEAD_));
+        parts = UCS_PTR_BYTE_OFFSET(memory, ucs_padding((size_t)memory, UCS_STRIDED_ALLOC_ALIGN_));
+        chunk = (ucs_strided_alloc_chunk_t_*)UCS_PTR_BYTE_OFFSET(parts, size);
         chunk->memory     = memory;
         chunk->link.next  = NULL;
         *sa->chunks.ptail = &chunk->link;
         sa->chunks.ptail  = &chunk->link.next;
-        for (at = UCS_STRIDED_ALLOC_HEAD_; (at + sa->elem_size) <= UCS_STRIDED_ALLOC_STRIDE; at += sa->elem_size) {
-            elem         = (ucs_strided_alloc_elem_t*)UCS_PTR_BYTE_OFFSET(chunk, at);
+        for (at = 0; (at + sa->elem_size) <= UCS_STRIDED_ALLOC_STRIDE; at += sa->elem_size) {
+            elem         = (ucs_strided_alloc_elem_t*)UCS_PTR_BYTE_OFFSET(parts, at);
             elem->next   = sa->freelist;
             sa->freelist = elem;
         }

@@ -3,7 +3,11 @@
 #define UCS_DATASTRUCT_STRING_BUFFER_H_
 
 #include <ucs/sys/compiler_def.h>
+#include <ucs/type/status.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 /* Text that grows. The lowest bit of the capacity is set if the memory is the program's, which cannot grow. */
 typedef struct ucs_string_buffer {

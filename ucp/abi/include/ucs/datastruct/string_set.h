@@ -82,6 +82,11 @@ static inline int ucs_string_set_contains(const ucs_string_set_t *sset, const ch
     return kh_get(ucs_string_set, sset, (char*)(size_t)str) != kh_end(sset);
 }
 
+static inline int ucs_string_set_is_empty(const ucs_string_set_t *sset)
+{
+    return kh_size(sset) == 0;
+}
+
 static inline int ucs_string_set_compare_(const void *one, const void *other)
 {
     return strcmp(*(char *const*)one, *(char *const*)other);

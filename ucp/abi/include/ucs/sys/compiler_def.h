@@ -16,7 +16,7 @@
 
 /* Integer constants. */
 #define UCS_BIT(_number) (1ul << (_number))
-#define UCS_MASK(_count) (UCS_BIT(_count) - 1)
+#define UCS_MASK(_count) (((_count) >= 64) ? ~0ul : (UCS_BIT(_count) - 1))
 
 #define UCS_BIT_GET(_value, _number) (((_value) & UCS_BIT(_number)) != 0)
 
@@ -74,7 +74,12 @@
 /* Types and members. */
 #define ucs_typeof(_type) __typeof__(_type)
 #define ucs_same_type(_one, _other) __builtin_types_compatible_p(_one, _other)
+#ifdef __cplusplus
+/* C++ compilers warn of offsetof in types that C does not have. */
+#define ucs_offsetof(_type, _member) ((unsigned long)&(((_type*)0)->_member))
+#else
 #define ucs_offsetof(_type, _member) ((size_t)__builtin_offsetof(_type, _member))
+#endif
 #define ucs_container_of(_ptr, _type, _member) ((_type*)((char*)(void*)(_ptr) - ucs_offsetof(_type, _member)))
 /* A type whose first member, `super`, is what the pointer points to. */
 #define ucs_derived_of(_ptr, _type) ((_type*)ucs_container_of(_ptr, ucs_typeof(_type), super))
@@ -85,9 +90,9 @@
 /* A pointer without its qualifiers. */
 #define ucs_const_cast(_type, _ptr) ((_type)(size_t)(const void*)(_ptr))
 
-/* `_elem` points to each element of an array in turn. */
+/* `_elem` points to each element of an array in turn. The body may make the array shorter. */
 #define ucs_carray_for_each(_elem, _array, _length) \
-    for ((_elem) = (_array); (_elem) != (_array) + (_length); (_elem)++)
+    for ((_elem) = (_array); (_elem) < (_array) + (_length); (_elem)++)
 
 /* Exchanges what two pointers of one type point to. */
 #define ucs_swap(_one, _other) \

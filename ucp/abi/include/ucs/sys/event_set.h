@@ -2,6 +2,8 @@
 #ifndef UCS_SYS_EVENT_SET_H_
 #define UCS_SYS_EVENT_SET_H_
 
+#include <ucs/type/status.h>
+
 typedef enum {
     UCS_EVENT_SET_EVREAD = 1ul << 0,
     UCS_EVENT_SET_EVWRITE = 1ul << 1,

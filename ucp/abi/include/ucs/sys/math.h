@@ -122,11 +122,11 @@ static UCS_F_ALWAYS_INLINE int ucs_fp_compare(double val1, double val2)
     return (fabs(difference) < ucs_fp_compare_thresh(val1, val2)) ? 0 : ucs_signum(difference);
 }
 
-/* The nearest whole number, up to a limit. */
+/* The nearest whole number, up to a limit, which NaN is, too. */
 static UCS_F_ALWAYS_INLINE size_t ucs_double_to_sizet(double value, size_t max)
 {
     value += 0.5;
-    return (value >= (double)max) ? max : (size_t)value;
+    return (value < (double)max) ? (size_t)value : max;
 }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef UCS_SYS_SOCK_H_
 #define UCS_SYS_SOCK_H_
 
+#include <ucs/type/status.h>
 #include <sys/socket.h>
 
 typedef struct ucs_sock_addr {

@@ -3,6 +3,7 @@
 #define UCS_TYPE_CPU_SET_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define UCS_CPU_SETSIZE 1024
 
@@ -14,8 +15,8 @@ typedef struct {
     ucs_cpu_mask_t ucs_bits[UCS_CPU_SETSIZE / (8 * sizeof(ucs_cpu_mask_t))];
 } ucs_cpu_set_t;
 
-#define UCS_CPUELT(_cpu) ((_cpu) / UCS_NCPUBITS)
-#define UCS_CPUMASK(_cpu) ((ucs_cpu_mask_t)1 << ((_cpu) % UCS_NCPUBITS))
+#define UCS_CPUELT(_cpu) ((size_t)(_cpu) / UCS_NCPUBITS)
+#define UCS_CPUMASK(_cpu) ((ucs_cpu_mask_t)1 << ((size_t)(_cpu) % UCS_NCPUBITS))
 
 #define UCS_CPU_ZERO(_set) \
     do { \

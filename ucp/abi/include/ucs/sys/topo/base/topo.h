@@ -2,6 +2,8 @@
 #ifndef UCS_SYS_TOPO_BASE_TOPO_H_
 #define UCS_SYS_TOPO_BASE_TOPO_H_
 
+#include <ucs/type/status.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Number of a device of the system. */

@@ -1,7 +1,7 @@
 //! `ucs_mpool_*`: pools of objects of one size. Memory comes in chunks from functions of the program. A pool
 //! has no lock: one thread at a time uses it, as with UCX.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use ::ucs::Status;
 
@@ -42,8 +42,9 @@ pub(crate) struct Data {
     pub(super) elems_per_chunk: c_uint,
     /// How many objects may still be made; the largest number is no limit.
     pub(super) quota: c_uint,
-    /// Each chunk has so many times the elements of the one before, up to a size.
+    /// Each chunk has so many times the elements of the one before.
     pub(super) grow_factor: f64,
+    /// No chunk is larger. The largest number is no limit.
     pub(super) max_chunk_size: usize,
     pub(super) chunks: *mut Chunk,
     pub(super) ops: *const Ops,
@@ -74,6 +75,12 @@ impl Data {
     fn padding(&self, chunk: *const Chunk) -> usize {
         let place = chunk.addr().wrapping_add(size_of::<Chunk>()).wrapping_add(self.align_offset);
         place.next_multiple_of(self.alignment) - place
+    }
+
+    /// Bytes of a chunk with so many elements.
+    pub(super) fn chunk_size(&self, count: c_uint) -> Option<usize> {
+        let size = self.stride().checked_mul(usize::try_from(count).ok()?)?;
+        size.checked_add(size_of::<Chunk>() + self.alignment)
     }
 
     /// Makes the next chunk larger than the last, if the pool grows so.
@@ -147,8 +154,10 @@ unsafe fn grow(pool: *mut Pool, count: c_uint) -> Result<(), Status> {
     if count == 0 {
         return Ok(());
     }
-    let elements_size = data.stride().checked_mul(count as usize).ok_or(Status::NoMemory)?;
-    let mut size = elements_size.checked_add(size_of::<Chunk>() + data.alignment).ok_or(Status::NoMemory)?;
+    let mut size = data.chunk_size(count).unwrap_or(usize::MAX).min(data.max_chunk_size);
+    if size == usize::MAX {
+        return Err(Status::NoMemory);
+    }
     let least = size;
     let mut at = std::ptr::null_mut();
     // SAFETY: the operations are the program's, and outlive the pool.
@@ -286,7 +295,7 @@ entry! {
         }
         // SAFETY: both were made with the pool.
         unsafe {
-            drop(CString::from_raw(data.name));
+            libc::free(data.name.cast());
             libc::free((&raw mut *data).cast());
             (*pool).shown = std::ptr::null_mut();
         }
@@ -330,11 +339,11 @@ entry! {
         }
     }
 
-    /// How many objects a chunk of a size has room for.
+    /// How many objects a chunk of a size has room for, at most as many as may still be made.
     fn ucs_mpool_num_elems_per_chunk(pool: *mut Pool, chunk: *const Chunk, size: usize) -> c_uint {
         // SAFETY: the pool is the caller's.
-        let count = unsafe { data_of(pool) }?.room(chunk, size);
-        Ok(c_uint::try_from(count).unwrap_or(c_uint::MAX))
+        let data = unsafe { data_of(pool) }?;
+        Ok(c_uint::try_from(data.room(chunk, size)).unwrap_or(c_uint::MAX).min(data.quota))
     }
 }
 

@@ -1,13 +1,12 @@
 //! How pools are made: by the arguments of UCX 1.13, or by the structure of later releases. Programs of each
 //! look at another structure with what the pool is.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use ::ucs::Status;
 
 use super::mpool::{Chunk, Data, Elem, HEADER, Ops, Pool};
 use super::mpool_chunk::page;
-use crate::context::text_of;
 use crate::entry::{CStatus, invalid};
 
 /// `ucs_mpool_data_t` of UCX 1.13, as the pool was made. Programs look at the operations.
@@ -58,6 +57,9 @@ pub(crate) struct Params {
     name: *const c_char,
 }
 
+/// Largest chunk of a pool whose parameters are what is usual.
+const USUAL_MAX_CHUNK_SIZE: usize = 128 << 20;
+
 /// No pool is below this address.
 const LOWEST_ADDRESS: usize = 64 << 10;
 
@@ -94,34 +96,41 @@ unsafe fn init(pool: *mut Pool, params: &Params, is_later: bool) -> Result<(), S
     let (elem_size, data_size) = sizes.ok_or(Status::InvalidParam)?;
     let alignment = alignment.max(align_of::<*mut Elem>());
     elem_size.checked_next_multiple_of(alignment).ok_or(Status::InvalidParam)?;
-    // SAFETY: the caller's contract: the name is a C string.
-    let name = CString::new(unsafe { text_of(params.name) }).map_err(|_| Status::InvalidParam)?;
-    // SAFETY: `calloc` takes any sizes.
-    let data: *mut Data = unsafe { libc::calloc(1, data_size) }.cast();
-    if data.is_null() {
+    let align_offset = align_offset + HEADER;
+    let (quota, chunks, tail) = (max_elems, std::ptr::null_mut(), std::ptr::null_mut());
+    let (grow_factor, max_chunk_size) = (params.grow_factor, params.max_chunk_size);
+    let made = Data {
+        elem_size,
+        alignment,
+        align_offset,
+        elems_per_chunk,
+        quota,
+        grow_factor,
+        max_chunk_size,
+        chunks,
+        ops,
+        name: std::ptr::null_mut(),
+        private: std::ptr::null_mut(),
+    };
+    if made.chunk_size(1).is_none_or(|size| size > max_chunk_size) {
+        return Err(invalid("ucs_mpool_init: no element fits into a chunk of max_chunk_size bytes"));
+    }
+    let name = if params.name.is_null() { c"".as_ptr() } else { params.name };
+    // SAFETY: the caller's contract: the name is a C string; `calloc` takes any sizes.
+    let (name, data) = unsafe { (libc::strdup(name), libc::calloc(1, data_size).cast::<Data>()) };
+    if name.is_null() || data.is_null() {
+        // SAFETY: each is of the C allocator, or null.
+        unsafe {
+            libc::free(name.cast());
+            libc::free(data.cast());
+        }
         return Err(Status::NoMemory);
     }
-    let align_offset = align_offset + HEADER;
-    let (name, quota, chunks, tail) =
-        (name.into_raw(), max_elems, std::ptr::null_mut(), std::ptr::null_mut());
-    let (grow_factor, max_chunk_size) = (params.grow_factor, params.max_chunk_size);
     let shown: *mut c_void = data.wrapping_add(1).cast();
     let private = shown.cast::<u8>().wrapping_add(shown_size).cast();
     // SAFETY: the pool is the caller's, and the memory has room for all three.
     unsafe {
-        data.write(Data {
-            elem_size,
-            alignment,
-            align_offset,
-            elems_per_chunk,
-            quota,
-            grow_factor,
-            max_chunk_size,
-            chunks,
-            ops,
-            name,
-            private,
-        });
+        data.write(Data { name, private, ..made });
         match is_later {
             false => shown.cast::<Shown>().write(Shown {
                 elem_size,
@@ -207,7 +216,7 @@ entry! {
                 alignment: 64,
                 malloc_safe: 0,
                 elems_per_chunk: 128,
-                max_chunk_size: usize::MAX,
+                max_chunk_size: USUAL_MAX_CHUNK_SIZE,
                 max_elems: c_uint::MAX,
                 grow_factor: 1.0,
                 ops: std::ptr::null(),

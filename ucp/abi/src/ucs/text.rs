@@ -134,9 +134,14 @@ entry! {
 pub(crate) struct StringBuffer {
     text: *mut c_char,
     length: usize,
-    /// Bytes at `text`; the lowest bit is set if the caller's memory is there, which cannot grow.
+    /// Bytes at `text`. [`FIXED`] or [`LATER_FIXED`] is set if it is the caller's memory, which cannot grow.
     capacity: usize,
 }
+
+/// Mark of memory of a program for UCX up to 1.16. The other bits are the capacity.
+const FIXED: usize = 1;
+/// Mark of memory of a program for later releases.
+const LATER_FIXED: usize = 1 << (usize::BITS - 1);
 
 impl StringBuffer {
     /// An empty buffer, which grows.
@@ -157,17 +162,21 @@ impl StringBuffer {
     }
 
     fn capacity(&self) -> usize {
-        self.capacity & !1
+        match self.capacity & LATER_FIXED {
+            0 => self.capacity & !FIXED,
+            // Any number may be the capacity.
+            _ => self.capacity & !LATER_FIXED,
+        }
     }
 
     /// Makes room for `capacity` bytes. Returns whether there is room for them now.
     /// # Safety
-    /// `text` is null or memory of the C allocator, unless the lowest bit of `capacity` is set.
+    /// `text` is null or memory of the C allocator, unless a mark in `capacity` says that it is the caller's.
     unsafe fn reserve(&mut self, capacity: usize) -> bool {
         if capacity <= self.capacity() {
             return true;
         }
-        if self.capacity & 1 != 0 {
+        if self.capacity & (FIXED | LATER_FIXED) != 0 {
             return false;
         }
         let capacity = capacity.max(2 * self.capacity()).next_multiple_of(64);
@@ -189,7 +198,7 @@ unsafe extern "C" fn string_buffer_appendf(args: *const Args) {
             let format = args.pointer(1);
             let more = args.print(format, std::ptr::null_mut(), 0);
             buffer.reserve(buffer.length + more + 1);
-            let free = buffer.capacity() - buffer.length;
+            let free = buffer.capacity().saturating_sub(buffer.length);
             if free > 0 {
                 args.print(format, buffer.text.add(buffer.length), free);
                 buffer.length += more.min(free - 1);
@@ -237,15 +246,18 @@ mod tests {
 
     #[test]
     fn memory_of_the_caller_is_not_exceeded() {
-        let mut memory = [b'#'; 10];
-        let mut buffer = StringBuffer { text: memory.as_mut_ptr().cast(), length: 0, capacity: 8 | 1 };
-        // SAFETY: the formats need no arguments.
-        unsafe {
-            append()(&mut buffer, c"abc".as_ptr());
-            append()(&mut buffer, c"defghijk".as_ptr());
+        for (mark, size) in [(FIXED, 8), (LATER_FIXED, 8), (LATER_FIXED, 7)] {
+            let mut memory = [b'#'; 10];
+            let mut buffer =
+                StringBuffer { text: memory.as_mut_ptr().cast(), length: 0, capacity: size | mark };
+            // SAFETY: the formats need no arguments.
+            unsafe {
+                append()(&mut buffer, c"abc".as_ptr());
+                append()(&mut buffer, c"defghijk".as_ptr());
+            }
+            assert_eq!(text(&buffer), "abcdefg"[..size - 1]);
+            assert_eq!(&memory[size..], &b"###"[..10 - size]);
         }
-        assert_eq!(text(&buffer), "abcdefg");
-        assert_eq!(&memory[8..], b"##");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 /*
  * Tables of options and pools in the form of UCX after 1.13: each parser has a function for documentation, entries of
- * lists stand for tables, and a structure makes a pool. Neither header here has that form.
+ * lists stand for tables, a structure makes a pool, and a bit tells whose memory a text has. Neither header here has
+ * that form.
  */
 #include "check_macro.h"
 #include <limits.h>
@@ -67,6 +68,13 @@ typedef struct {
     data_t *data;
 } pool_t;
 
+typedef struct {
+    char    *buffer;
+    size_t  length;
+    size_t  capacity : 63;
+    uint8_t is_fixed : 1;
+} text_t;
+
 typedef signed char status_t;
 
 int ucs_config_sscanf_int(const char *, void *, const void *);
@@ -101,9 +109,14 @@ status_t ucs_mpool_init(const params_t *, pool_t *);
 void ucs_mpool_cleanup(pool_t *, int);
 void *ucs_mpool_priv(pool_t *);
 void *ucs_mpool_get(pool_t *);
+void ucs_mpool_grow(pool_t *, unsigned);
+unsigned ucs_mpool_num_elems_per_chunk(pool_t *, void *, size_t);
 void ucs_mpool_put(void *);
 status_t ucs_mpool_chunk_malloc(void *, size_t *, void **);
 void ucs_mpool_chunk_free(void *, void *);
+void ucs_string_buffer_appendf(text_t *, const char *, ...);
+void ucs_string_buffer_rtrim(text_t *, const char *);
+const char *ucs_string_buffer_cstr(const text_t *);
 
 #define INT {ucs_config_sscanf_int, ucs_config_sprintf_int, ucs_config_clone_int, ucs_config_release_nop, \
              ucs_config_help_generic, ucs_config_doc_nop, "integer"}
@@ -234,9 +247,83 @@ static void pools(void)
     CHECK(ucs_mpool_init(&params, &pool) == -5);
 }
 
+static size_t largest;
+static int chunks;
+
+static status_t limited_chunk(void *pool, size_t *size, void **chunk)
+{
+    largest = (*size > largest) ? *size : largest;
+    chunks++;
+    return ucs_mpool_chunk_malloc(pool, size, chunk);
+}
+
+static void chunks_have_a_limit(void)
+{
+    ops_t ops = {limited_chunk, ucs_mpool_chunk_free, NULL, NULL, NULL};
+    params_t params;
+    pool_t pool;
+    void *one;
+
+    ucs_mpool_params_reset(&params);
+    CHECK(params.max_chunk_size == 128ul << 20);
+    params.elem_size       = 1000;
+    params.elems_per_chunk = 1000;
+    params.max_chunk_size  = 65536;
+    params.grow_factor     = 4.0;
+    params.ops             = &ops;
+    params.name            = "a limit \xe4";
+    CHECK(ucs_mpool_init(&params, &pool) == 0 && strcmp(pool.data->name, params.name) == 0);
+    one = ucs_mpool_get(&pool);
+    CHECK(one != NULL && chunks == 1 && largest > 60000 && largest <= 65536);
+    ucs_mpool_put(one);
+    ucs_mpool_grow(&pool, 1000);
+    ucs_mpool_grow(&pool, UINT_MAX);
+    CHECK(chunks == 3 && largest <= 65536);
+    ucs_mpool_cleanup(&pool, 1);
+    /* A chunk has room for more elements than the pool may have. */
+    params.elems_per_chunk = params.max_elems = 3;
+    CHECK(ucs_mpool_init(&params, &pool) == 0);
+    CHECK(ucs_mpool_num_elems_per_chunk(&pool, &pool, 60000) == 3 && ucs_mpool_num_elems_per_chunk(&pool, &pool, 2500) == 2);
+    one = ucs_mpool_get(&pool);
+    CHECK(one != NULL && ucs_mpool_num_elems_per_chunk(&pool, &pool, 60000) == 0);
+    ucs_mpool_put(one);
+    ucs_mpool_cleanup(&pool, 1);
+    params.max_chunk_size = 1000;
+    CHECK(ucs_mpool_init(&params, &pool) == -5);
+}
+
+static void texts(void)
+{
+    char memory[16], guard[] = "################";
+    text_t text = {memory, 0, 0, 1}, grows = {NULL, 0, 0, 0};
+    unsigned size, i;
+
+    for (size = 1; size <= 12; size++) {
+        memcpy(memory, guard, sizeof(memory));
+        text.length   = 0;
+        text.capacity = size;
+        for (i = 0; i < 8; i++) {
+            ucs_string_buffer_appendf(&text, "%u%c", i, 'a' + i);
+        }
+        CHECK(strlen(memory) == size - 1 && strncmp(memory, "0a1b2c3d4e5f", size - 1) == 0);
+        CHECK(memcmp(memory + size, guard, sizeof(memory) - size) == 0);
+        CHECK(text.buffer == memory && text.length == size - 1 && text.capacity == size && text.is_fixed);
+        CHECK(strcmp(ucs_string_buffer_cstr(&text), memory) == 0);
+    }
+    ucs_string_buffer_rtrim(&text, "5e");
+    CHECK(strcmp(memory, "0a1b2c3d4") == 0 && text.length == 9);
+    for (i = 0; i < 100; i++) {
+        ucs_string_buffer_appendf(&grows, "%u", i % 10);
+    }
+    CHECK(grows.length == 100 && grows.capacity > 100 && !grows.is_fixed && strlen(grows.buffer) == 100);
+    free(grows.buffer);
+}
+
 int main(void)
 {
     options();
     pools();
+    chunks_have_a_limit();
+    texts();
     return 0;
 }

@@ -60,7 +60,8 @@ impl Shared {
         let mut word = self.head.load(Ordering::Acquire);
         loop {
             let index = word as u32;
-            if word & ring::CLOSED != 0 || !ring::is_below(index, ring::granted(&self.posted)) {
+            let posted = ring::granted(&self.posted);
+            if word & ring::CLOSED != 0 || !ring::may_claim(&self.head, index, posted, RING) {
                 return None;
             }
             let recv_wqe = self.desc(index).recv_wqe.load(Ordering::Relaxed);

@@ -81,16 +81,18 @@ impl ShmRemoteQp {
         }
     }
 
+    /// Whether a claim at `index` of a ring of this length may be tried.
+
     // HOT
     #[inline]
-    fn granted(&self, index: u32, credit: &Credit, cache: &CreditCache) -> bool {
-        if ring::is_below(index, cache.posted.get()) {
+    fn granted(&self, index: u32, (head, credit): (&Head, &Credit), cache: &CreditCache, ring: u32) -> bool {
+        if ring::is_below(index, cache.posted.get(), ring) {
             return true;
         }
         cache.posted.set(ring::granted(&credit.posted));
         cache.min_recv_len.set(credit.min_recv_len.load(Relaxed));
         cache.direct.set(credit.direct.load(Relaxed) != 0);
-        ring::is_below(index, cache.posted.get())
+        ring::may_claim(&head.word, index, cache.posted.get(), ring)
     }
 
     #[cold]
@@ -122,14 +124,20 @@ impl ShmRemoteQp {
 
     // HOT
     #[inline]
-    fn claim(&self, head: &Head, credit: &Credit, cache: &CreditCache) -> Result<Claim, TryOutcome> {
+    fn claim(
+        &self,
+        head: &Head,
+        credit: &Credit,
+        cache: &CreditCache,
+        ring: u32,
+    ) -> Result<Claim, TryOutcome> {
         let mut word = head.word.load(Relaxed);
         loop {
             if word & CLOSED != 0 {
                 return Err(self.closed_outcome());
             }
             let index = word as u32;
-            if !self.granted(index, credit, cache) {
+            if !self.granted(index, (head, credit), cache, ring) {
                 return Err(self.no_credit());
             }
             match self.try_claim(head, word) {
@@ -230,13 +238,13 @@ impl ShmRemoteQp {
     #[inline]
     fn send_message(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let h = self.seg.hdr();
-        let short = msg.len() as usize <= SHORT;
+        let (short, ring) = (msg.len() as usize <= SHORT, self.seg.layout().ring);
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
                 return self.closed_outcome();
             }
-            if !self.granted(word as u32, &h.credit, &self.ring) {
+            if !self.granted(word as u32, (&h.head, &h.credit), &self.ring, ring) {
                 return self.no_credit();
             }
             if msg.len() > self.ring.min_recv_len.get() || (!short && self.ring.direct.get()) {
@@ -425,11 +433,12 @@ impl RemoteQp for ShmRemoteQp {
         }
         let Some(imm) = imm else { return TryOutcome::Done(DevStatus::Ok) };
         let h = self.seg.hdr();
-        let unsolicited = self.seg.layout().unsol > 0;
+        let layout = self.seg.layout();
+        let unsolicited = layout.unsol > 0;
         let claim = if unsolicited {
-            self.claim(&h.unsol_head, &h.unsol_credit, &self.unsol)
+            self.claim(&h.unsol_head, &h.unsol_credit, &self.unsol, layout.unsol)
         } else {
-            self.claim(&h.head, &h.credit, &self.ring)
+            self.claim(&h.head, &h.credit, &self.ring, layout.ring)
         };
         let claim = match claim {
             Ok(claim) => claim,
@@ -438,8 +447,8 @@ impl RemoteQp for ShmRemoteQp {
             Err(outcome) => return outcome,
         };
         let (desc, ring) = match unsolicited {
-            true => (self.seg.unsol_desc(claim.index), self.seg.layout().unsol),
-            false => (self.seg.desc(claim.index), self.seg.layout().ring),
+            true => (self.seg.unsol_desc(claim.index), layout.unsol),
+            false => (self.seg.desc(claim.index), layout.ring),
         };
         self.sign(desc, &claim, ring);
         self.publish(desc, claim.index, from, op.total, Some(imm), FLAG_WRITE);

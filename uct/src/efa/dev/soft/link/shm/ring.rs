@@ -33,11 +33,20 @@ pub fn signed_pid(word: u32, index: u32, ring: u32) -> Option<u32> {
     (pid != 0 && word == signature(pid, index, ring)).then_some(pid)
 }
 
-/// Whether `index` is below `posted`. Both wrap and are never further apart than the ring is long.
+/// Whether `index` is below `posted`, which may have been read long ago: the head may be any number of claims
+/// past it. Both wrap; receives that are posted lie within the length of the ring.
 // HOT
 #[inline(always)]
-pub fn is_below(index: u32, posted: u32) -> bool {
-    (index.wrapping_sub(posted) as i32) < 0
+pub fn is_below(index: u32, posted: u32, ring: u32) -> bool {
+    posted.wrapping_sub(index).wrapping_sub(1) < ring
+}
+
+/// Whether `index`, read from the head, may be claimed by a `posted` that was read since. True as well if
+/// other claims have come between, for which `posted` may be too far ahead: then [`claim_at`] fails.
+// HOT
+#[inline(always)]
+pub fn may_claim(head: &AtomicU64, index: u32, posted: u32, ring: u32) -> bool {
+    is_below(index, posted, ring) || head.load(Ordering::Relaxed) as u32 != index
 }
 
 /// Grants receives to claims below `posted`.

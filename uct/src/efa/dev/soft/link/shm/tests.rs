@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod backlog;
+mod credit;
 mod scribbler;
 
 use super::remote_device::RemoteMemory;

@@ -97,6 +97,23 @@ struct Delivery<'a> {
     map_entry: Option<u32>,
 }
 
+/// Releases the cells up to that of a ticket that is read, every few tickets, also if its handler panics.
+struct Release<'a> {
+    rx: &'a Rx,
+    ticket: u64,
+}
+
+impl Drop for Release<'_> {
+    // HOT
+    #[inline(always)]
+    fn drop(&mut self) {
+        let next = self.ticket + 1;
+        if next & self.rx.release_mask == 0 {
+            fifo::release(self.rx.seg().tail(), next);
+        }
+    }
+}
+
 impl Rx {
     /// Creates and exports the segment. No answer is left unpolled for longer than `max_delay`.
     pub fn create(shape: Shape, max_delay: Duration, server: &Arc<FdServer>) -> Result<Self, MemError> {
@@ -256,15 +273,15 @@ impl Rx {
         self.tuning.on_received(source.node);
         // As in `deliver`: a callback that panics is not given the packet again.
         self.next.set(ticket + 1);
+        let release = Release { rx: self, ticket };
         if !callback.on_packet(packet, source) {
             self.next.set(ticket);
+            std::mem::forget(release);
             return PollOne::NeedsPoll;
         }
         self.polls_left.set(self.polls_left.get() - 1);
         self.recently_active.set(true);
-        if (ticket + 1) & self.release_mask == 0 {
-            fifo::release(self.seg().tail(), ticket + 1);
-        }
+        drop(release);
         PollOne::Received { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
@@ -372,6 +389,7 @@ impl Rx {
         let cell = self.seg().cell(ticket);
         // Before the handler: if it panics, the message is not delivered again.
         self.next.set(ticket + 1);
+        let _release = Release { rx: self, ticket };
         match self.locate(ticket, &cell, meta) {
             Some((at, len, map_entry)) => {
                 // SAFETY: `locate` vouches for the bytes; `Am` warns of dishonest writers.
@@ -385,9 +403,6 @@ impl Rx {
                 }
             }
             None => self.drop_malformed(meta),
-        }
-        if (ticket + 1) & self.release_mask == 0 {
-            fifo::release(self.seg().tail(), ticket + 1);
         }
     }
 

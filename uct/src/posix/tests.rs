@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod panics;
 mod remote_memory;
 mod scribbler;
 

@@ -320,6 +320,10 @@ impl Inner {
 
     /// Waits for the peer's part of the copy of an endpoint that is dropped.
     pub(super) fn await_copy(&self, proc: &Rc<Proc>, ep: EpIdx) {
+        // In a forked child the copy is the parent's, which waits for it.
+        if !self.is_ours() {
+            return;
+        }
         if let Some((comp, result)) = proc.copies.await_unfinished(proc, ep) {
             self.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, proc));
             self.batches.end_other(comp, result, proc.eps.tag(ep));

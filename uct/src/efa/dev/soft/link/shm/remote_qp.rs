@@ -21,7 +21,7 @@ use ucs::Blame;
 use ucs::mem::MemError;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{fence, prefetch_write};
-use ucs::sys::Waker;
+use ucs::sys::{Waker, proc};
 
 /// Operations between two liveness checks.
 const LIVENESS_INTERVAL: u32 = 64;
@@ -410,7 +410,8 @@ impl RemoteQp for ShmRemoteQp {
     }
 
     fn await_given_up(&self) {
-        if !self.memory.unfinished.is_empty() {
+        // In a forked child the copies are the parent's, which waits for them.
+        if !self.memory.unfinished.is_empty() && self.me == proc::pid() {
             self.remote.await_unfinished(&self.memory.unfinished);
         }
     }

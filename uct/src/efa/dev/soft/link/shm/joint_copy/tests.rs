@@ -18,6 +18,15 @@ use ucs::sys::PidFd;
 const LEN: usize = 1 << 20;
 const PART: usize = 256 << 10;
 
+const INIT: QpInit = QpInit {
+    kind: QpKind::Srd,
+    send_depth: 8,
+    recv_depth: 8,
+    qkey: 1,
+    rnr_retry: 7,
+    unsolicited_write_recv: false,
+};
+
 /// A device that is its own peer, with memory that no other process maps.
 struct Side {
     dev: Device<Shm>,
@@ -40,15 +49,7 @@ impl Side {
         let dev = open_shm(&Source::empty(), "softefa0").unwrap();
         let pd = dev.alloc_pd().unwrap();
         let cq = dev.create_cq(64, Channel::Without).unwrap();
-        let init = QpInit {
-            kind: QpKind::Srd,
-            send_depth: 8,
-            recv_depth: 8,
-            qkey: 1,
-            rnr_retry: 7,
-            unsolicited_write_recv: false,
-        };
-        let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+        let qp = dev.create_qp(&pd, &cq, &cq, &INIT).unwrap();
         let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
         let mut bytes = vec![0; 2 * LEN];
         // SAFETY: the bytes outlive the region: they are dropped after it, and never grow.
@@ -324,6 +325,52 @@ fn deregistration_waits_for_a_part_that_another_thread_copies() {
         side.mr.revoke();
         assert!(ended.load(SeqCst), "the memory was given back meanwhile");
     });
+}
+
+/// Reads until a played peer has taken a part of the copy, which it does not end.
+fn begin_with_stopped_peer(side: &Side, seg: &DevSeg) {
+    thread::scope(|scope| {
+        let peer = scope.spawn(|| play_peer(seg, |_, _| {}));
+        while !peer.is_finished() {
+            side.read(LEN);
+            // The requester may have copied all before the peer came.
+            while side.poll().is_none() && !peer.is_finished() {}
+        }
+    });
+    assert!(side.qp.in_flight() == 1 && joint::is_used(&seg.hdr().copies[0].word));
+}
+
+#[test]
+fn a_forked_child_leaves_an_unfinished_copy_to_its_parent() {
+    let side = Side::new();
+    let seg = seg_of(&side.dev);
+    begin_with_stopped_peer(&side, &seg);
+    // SAFETY: the child only drops what it has and exits; that takes no lock another thread may hold.
+    match unsafe { libc::fork() } {
+        0 => {
+            side.qp.fail();
+            drop(side);
+            // SAFETY: ends the child without what the test's process does at its end.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let word = &seg.hdr().copies[0].word;
+            // The peer ends its part while the child drops.
+            thread::sleep(Duration::from_millis(20));
+            joint::end_part(word, true);
+            let mut status = 0;
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+            assert!(joint::is_used(word), "the copy is the parent's");
+        }
+    }
+    let status = loop {
+        if let Some(status) = side.poll() {
+            break status;
+        }
+    };
+    assert_eq!(status, DevStatus::Ok);
 }
 
 /// Ends the played peer, also when the test fails.

@@ -288,6 +288,8 @@ pub(super) struct PeerCopies {
     is_refused: Cell<bool>,
     unfinished: RefCell<Option<Unfinished>>,
     waits: Cell<bool>,
+    /// Bit of each slot of a copy that was given up while the peer copied its part.
+    given_up: Cell<u32>,
 }
 
 struct PeerTable {
@@ -349,6 +351,7 @@ impl PeerCopies {
             true => None,
             false => copies.table.get_or_init(|| PeerTable::open(own, peer, key_addr)).as_ref(),
         };
+        let table = table.inspect(|table| copies.close_given_up(table.table()));
         let Some((table, (at, slot))) = table.and_then(|table| Some((table.table(), table.free_slot()?)))
         else {
             // SAFETY: the caller's promise is the same.
@@ -431,7 +434,19 @@ impl PeerCopies {
         tracing::warn!("a stopped process may still copy for an endpoint that is dropped");
         self.waits.set(false);
         let copy = self.unfinished.borrow_mut().take()?;
+        self.given_up.set(self.given_up.get() | 1 << copy.slot);
         Some((copy.comp, Err(Error::Cancelled)))
+    }
+
+    /// Frees slots of copies that were given up, and of which the peer has copied its part since.
+    fn close_given_up(&self, table: &Table) {
+        for at in (0..SLOTS).filter(|at| self.given_up.get() >> at & 1 != 0) {
+            let word = &table.slots[at].word;
+            if joint::peer_state(word) != PeerState::Busy {
+                self.given_up.set(self.given_up.get() & !(1 << at));
+                joint::close(word);
+            }
+        }
     }
 }
 

@@ -283,6 +283,22 @@ fn an_endpoint_that_is_dropped_waits_for_the_part_of_its_owner() {
     drop((owner, there, here));
 }
 
+/// An owner that is stopped within its part, for longer than the requester waits, and then goes on.
+#[test]
+fn a_slot_given_up_is_free_when_its_owner_has_gone_on() {
+    let mut pair = Pair::new();
+    assert_eq!(get_with(&mut pair, Comp::Token(5), |_, _| {}), Ok(Sent::InProgress));
+    let (device, iface) = (pair.owner.device_addr(), pair.owner.iface_addr());
+    let again = pair.requester.connect(&device, &iface).unwrap();
+    drop(std::mem::replace(&mut pair.ep, again));
+    let mut ended = Ended::default();
+    assert_eq!((pair.requester.poll(8, &mut ended), ended.0), (1, vec![(5, Err(Error::Cancelled))]));
+    assert!(joint::is_used(&pair.table().slots[0].word));
+    joint::end_part(&pair.table().slots[0].word, true);
+    assert_eq!(pair.get(Comp::Token(6)), Ok(Sent::Done));
+    assert!(!joint::is_used(&pair.table().slots[0].word), "no later copy finds it free");
+}
+
 /// An owner in another thread, which polls.
 #[test]
 fn an_owner_that_polls_copies_a_part() {

@@ -148,7 +148,10 @@ impl RemoteDevice {
         for copy in unfinished.0.borrow_mut().drain(..) {
             let slot = self.copy_slot(copy.slot);
             match self.await_peer(slot, LAST_WAIT) {
-                PeerState::Busy => tracing::warn!("a stopped peer may still copy into a request given up"),
+                PeerState::Busy => {
+                    tracing::warn!("a stopped peer may still copy into a request given up");
+                    self.given_up.fetch_or(1 << copy.slot, Relaxed);
+                }
                 _ => joint::close(&slot.word),
             }
         }
@@ -158,7 +161,24 @@ impl RemoteDevice {
         joint::await_peer(&slot.word, longest, || self.is_dead())
     }
 
+    /// Frees slots of copies that were given up, and of which the peer has copied its part since.
+    #[cold]
+    fn close_given_up(&self) {
+        let given_up = self.given_up.load(Relaxed);
+        for at in (0..COPY_SLOTS).filter(|at| given_up >> at & 1 != 0) {
+            let (word, bit) = (&self.copy_slot(at).word, 1 << at);
+            // Another thread may have closed it, and a third one use it now.
+            if joint::peer_state(word) != PeerState::Busy && self.given_up.fetch_and(!bit, Relaxed) & bit != 0
+            {
+                joint::close(word);
+            }
+        }
+    }
+
     fn free_slot(&self) -> Option<(usize, &CopySlot)> {
+        if self.given_up.load(Relaxed) != 0 {
+            self.close_given_up();
+        }
         (0..COPY_SLOTS)
             .map(|at| (at, self.copy_slot(at)))
             .find(|(_, slot)| joint::begin(&slot.word).is_some())

@@ -35,6 +35,8 @@ pub(super) struct RemoteDevice {
     /// Pidfd of the peer; `None` for this process.
     pidfd: Option<PidFd>,
     dead: AtomicBool,
+    /// Bit of each slot of a copy that was given up while the peer copied its part.
+    pub(super) given_up: AtomicU32,
     attached: Instant,
     /// Last time that the peer was found alive, ns since it was attached; 0: never.
     last_alive: AtomicU64,
@@ -73,6 +75,7 @@ impl RemoteDevice {
             pid,
             pidfd,
             dead,
+            given_up: AtomicU32::new(0),
             attached: Instant::now(),
             last_alive,
             seg,

@@ -341,6 +341,25 @@ fn begin_with_stopped_peer(side: &Side, seg: &DevSeg) {
 }
 
 #[test]
+fn a_slot_given_up_on_a_stopped_peer_is_free_when_the_peer_has_gone_on() {
+    let side = Side::new();
+    let seg = seg_of(&side.dev);
+    let word = &seg.hdr().copies[0].word;
+    begin_with_stopped_peer(&side, &seg);
+    side.qp.fail();
+    assert!(joint::is_used(word), "the peer may still read the slot");
+    joint::end_part(word, true);
+    let cq = side.dev.create_cq(64, Channel::Without).unwrap();
+    let qp = side.dev.create_qp(&side.pd, &cq, &cq, &INIT).unwrap();
+    let to = Dest { qpn: qp.qpn(), ..side.to };
+    let sge = Sge { addr: side.mr.addr(), len: LEN as u32, lkey: side.mr.lkey() };
+    qp.read(&to, 7, sge, side.theirs() as u64, side.mr.rkey()).unwrap();
+    let mut out = [Cqe::EMPTY];
+    assert_eq!((cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+    assert!(!joint::is_used(word), "no later copy finds it free");
+}
+
+#[test]
 fn a_forked_child_leaves_an_unfinished_copy_to_its_parent() {
     let side = Side::new();
     let seg = seg_of(&side.dev);

@@ -162,7 +162,6 @@ impl Cntr {
                         || self.errors.load(Ordering::Acquire) != errors
                 };
                 self.members.sleep(&deadline, has_ended);
-                self.members.takes_signal();
             }
         }
     }
@@ -170,7 +169,7 @@ impl Cntr {
     /// Whether a program may sleep on the descriptor: it has been told of the total, by a read of the counter
     /// or by the wait set that has reported `reported`, and there is nothing to do.
     pub(crate) fn try_wait(&self, reported: Option<u64>) -> bool {
-        self.members.arm(|| {
+        self.members.try_wait(|| {
             let total = self.total();
             total != self.seen.load(Ordering::Relaxed) && Some(total) != reported
         })
@@ -184,7 +183,7 @@ unsafe fn change(fid: *mut Fid, change: impl FnOnce(&Cntr)) -> Result<c_int, Err
     // SAFETY: this function's contract.
     let cntr: &Cntr = unsafe { from_fid(fid) }?;
     change(cntr);
-    cntr.members.signal();
+    cntr.members.wake_all();
     // SAFETY: a domain is not closed before its counters.
     unsafe { &*cntr.domain }.run_work();
     Ok(0)

@@ -384,7 +384,7 @@ impl Cq {
 
     /// Whether a program may sleep on the descriptor: there is nothing to read, and nothing to do.
     pub(crate) fn try_wait(&self) -> bool {
-        self.members.arm(|| self.has_entries())
+        self.members.try_wait(|| self.has_entries())
     }
 
     /// Whether so many entries are there, or an error.

@@ -149,7 +149,7 @@ impl Work {
                     CNTR_SET => cntr.set(*value),
                     _ => cntr.count_many(*value),
                 }
-                cntr.members.signal();
+                cntr.members.wake_all();
                 Ok(())
             }
             What::Operation(ep, op) => {
@@ -172,7 +172,7 @@ impl Work {
         tracing::error!("deferred work could not start: error {}", errno.0);
         if let Some(cntr) = self.completion() {
             cntr.count(true);
-            cntr.members.signal();
+            cntr.members.wake_all();
         }
         Ok(())
     }

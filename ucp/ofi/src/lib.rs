@@ -48,6 +48,7 @@ mod provider;
 mod refused;
 mod region_events;
 mod ring;
+mod sleepers;
 mod sockaddr;
 mod wait;
 mod wait_set;

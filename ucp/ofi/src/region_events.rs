@@ -113,8 +113,8 @@ impl Domain {
         });
     }
 
-    /// Tells the counters what peers have done, after `ep` has served them. Inside its lock.
-    pub(crate) fn count_regions(&self, ep: &Ep) {
+    /// Tells the counters what peers have done, after an endpoint has served them. Inside its lock.
+    pub(crate) fn count_regions(&self) {
         for counted in &mut self.region_events.lock().regions {
             let (now, before) = (counted.served(), counted.seen);
             counted.seen = now;
@@ -124,7 +124,7 @@ impl Domain {
                 // SAFETY: a counter is not closed before the regions that use it.
                 if let (Some(cntr), 1..) = (unsafe { cntr.as_ref() }, number) {
                     cntr.count_many(number);
-                    cntr.members.wake(ep);
+                    cntr.members.wake();
                 }
             }
         }

@@ -1,4 +1,8 @@
 //! Endpoints that report to a queue or counter: their progress, and sleep until one of them has something.
+//!
+//! Each sleeper has a descriptor of its own ([`Sleepers`]), which entries and changes of the list make
+//! readable. Those of an endpoint tell that there may be something to do. All that sleep on the endpoint
+//! share them, and any of them may arm them again: see [`Ep::arm`].
 
 use std::cell::{Cell, UnsafeCell};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,9 +15,10 @@ use ucp::mt::ThreadMode;
 use crate::abi::flags;
 use crate::ep::Ep;
 use crate::errno::Errno;
+use crate::sleepers::Sleepers;
 
 /// Longest sleep without a look, for endpoints whose transports have no descriptor.
-const LONGEST_BLIND_SLEEP: Duration = Duration::from_millis(1);
+pub(crate) const LONGEST_BLIND_SLEEP: Duration = Duration::from_millis(1);
 
 /// Endpoints bound to an object, behind a lock that is taken where threads share the domain.
 pub(crate) struct Members {
@@ -21,11 +26,12 @@ pub(crate) struct Members {
     eps: UnsafeCell<Vec<*const Ep>>,
     /// The only endpoint, where there is no lock; else null.
     only: Cell<*const Ep>,
-    /// A thread may sleep, and is to be told of what ends within a call of another one.
-    has_sleeper: AtomicBool,
-    /// A sleeper is to return at once.
+    sleepers: Sleepers,
+    /// A thread that sleeps in a call is to return at once.
     is_signalled: AtomicBool,
-    /// Descriptors of the endpoints in one, for programs that sleep on it themselves.
+    /// A program that sleeps on the descriptor is to look first.
+    is_fd_signalled: AtomicBool,
+    /// Descriptors of the sleepers and of the endpoints in one, for programs that sleep on it themselves.
     fd: Option<OwnedFd>,
 }
 
@@ -95,12 +101,17 @@ impl Members {
         check_wait_object(wait_obj)?;
         let has_fd = [flags::WAIT_FD, flags::WAIT_SET].contains(&wait_obj);
         let fd = if has_fd { Some(new_epoll()?) } else { None };
+        let sleepers = Sleepers::new(has_fd)?;
+        if let (Some(fd), Some(event)) = (&fd, sleepers.fd()) {
+            add_to_epoll(fd, event);
+        }
         Ok(Members {
             lock: (mode == ThreadMode::Multi).then(Mutex::default),
             eps: UnsafeCell::default(),
             only: Cell::new(std::ptr::null()),
-            has_sleeper: AtomicBool::new(false),
+            sleepers,
             is_signalled: AtomicBool::new(false),
+            is_fd_signalled: AtomicBool::new(false),
             fd,
         })
     }
@@ -125,9 +136,9 @@ impl Members {
         unsafe { self.only.get().as_ref() }
     }
 
-    /// Changes the list.
+    /// Changes the list. Those that sleep do so on other endpoints from then on.
     fn change(&self, change: impl FnOnce(&mut Vec<*const Ep>)) {
-        let _guard = self.guard();
+        let guard = self.guard();
         // SAFETY: inside the lock.
         let eps = unsafe { &mut *self.eps.get() };
         change(eps);
@@ -136,15 +147,14 @@ impl Members {
         } else {
             self.only.set(std::ptr::null());
         }
+        drop(guard);
+        self.sleepers.wake_all();
     }
 
     /// Adds an endpoint, once.
     pub(crate) fn add(&self, ep: &Ep) -> Result<(), Errno> {
         if let Some(fd) = &self.fd {
-            let events = ep.event_fd()?;
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-            // SAFETY: the event outlives the call; the kernel checks both descriptors.
-            unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_ADD, events, &mut event) };
+            ep.descriptors()?.into_iter().for_each(|of_ep| add_to_epoll(fd, of_ep));
         }
         self.change(|eps| {
             if !eps.iter().any(|known| std::ptr::eq(*known, ep)) {
@@ -155,9 +165,11 @@ impl Members {
     }
 
     pub(crate) fn remove(&self, ep: &Ep) {
-        if let (Some(fd), Ok(events)) = (&self.fd, ep.event_fd()) {
-            // SAFETY: no memory is passed; the kernel checks both descriptors.
-            unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_DEL, events, std::ptr::null_mut()) };
+        if let (Some(fd), Ok(of_ep)) = (&self.fd, ep.descriptors()) {
+            for of_ep in of_ep {
+                // SAFETY: no memory is passed; the kernel checks both descriptors.
+                unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_DEL, of_ep, std::ptr::null_mut()) };
+            }
         }
         self.change(|eps| eps.retain(|known| !std::ptr::eq(*known, ep)));
     }
@@ -177,71 +189,76 @@ impl Members {
     /// Ends the sleep of a thread, or the next one at once.
     pub(crate) fn signal(&self) {
         self.is_signalled.store(true, Ordering::Release);
-        for ep in self.inside().eps() {
-            ep.shared.signal();
-        }
+        self.is_fd_signalled.store(true, Ordering::Release);
+        self.sleepers.wake_all();
     }
 
     pub(crate) fn takes_signal(&self) -> bool {
         self.is_signalled.swap(false, Ordering::AcqRel)
     }
 
-    /// Wakes a thread that sleeps, inside the lock of an endpoint which has something new for it.
+    /// Wakes those that sleep, inside the lock of an endpoint which has something new for them.
     // HOT
     #[inline(always)]
-    pub(crate) fn wake(&self, ep: &Ep) {
-        if self.has_sleeper.load(Ordering::Relaxed) {
-            self.wake_sleeper(ep);
+    pub(crate) fn wake(&self) {
+        self.sleepers.wake();
+    }
+
+    /// Wakes those that sleep, after a change that no endpoint has made.
+    pub(crate) fn wake_all(&self) {
+        self.sleepers.wake_all();
+    }
+
+    /// Whether a program may sleep on the descriptor. False: there may be something to do, or `is_ready` says
+    /// so.
+    pub(crate) fn try_wait(&self, is_ready: impl Fn() -> bool) -> bool {
+        self.sleepers.arm();
+        let is_signalled = self.is_fd_signalled.swap(false, Ordering::AcqRel);
+        let is_armed = self.inside().eps().all(Ep::arm);
+        if is_signalled || is_ready() {
+            // Another thread may sleep on the descriptor, which has been made unreadable.
+            self.sleepers.wake_all();
+            return false;
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wake_sleeper(&self, ep: &Ep) {
-        self.has_sleeper.store(false, Ordering::Relaxed);
-        ep.shared.signal();
-    }
-
-    /// Arms the descriptors of all endpoints. False: there may be something to do, or `is_ready` says so.
-    pub(crate) fn arm(&self, is_ready: impl Fn() -> bool) -> bool {
-        // Stored before the endpoints are looked at inside their locks, in which `wake` reads it.
-        self.has_sleeper.store(true, Ordering::SeqCst);
-        let is_armed = self.inside().eps().all(|ep| {
-            ep.adopt();
-            ep.shared.arm().unwrap_or(false)
-        });
-        // What has ended before an endpoint was armed is seen here; what ends later wakes. A wake in between
-        // may have been taken by another thread that sleeps on the endpoint: it has cleared the mark.
-        is_armed && !is_ready() && self.has_sleeper.load(Ordering::Relaxed)
+        is_armed
     }
 
     /// Sleeps until an endpoint may have something to do, `is_ready` says so, a signal, or the deadline.
     pub(crate) fn sleep(&self, deadline: &Deadline, is_ready: impl Fn() -> bool) {
-        if self.is_signalled.load(Ordering::Acquire) || !self.arm(is_ready) {
+        let mut limit = deadline.left();
+        let mut look_soon = || limit = limit.into_iter().chain([LONGEST_BLIND_SLEEP]).min();
+        let mut fds = Vec::new();
+        let mut add = |fd| fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let thread = self.sleepers.add_thread();
+        match &thread {
+            Ok(thread) => add(thread.fd()),
+            Err(_) => look_soon(),
+        }
+        if self.is_signalled.load(Ordering::Acquire) {
             return;
         }
-        let mut limit = deadline.left();
-        let mut fds = Vec::new();
         for ep in self.inside().eps() {
-            ep.adopt();
-            let timer = ep.shared.next_timer().unwrap_or(Some(LONGEST_BLIND_SLEEP));
-            limit = limit
-                .into_iter()
-                .chain(timer)
-                .chain(ep.keeps_unreported.then_some(LONGEST_BLIND_SLEEP))
-                .min();
-            match ep.event_fd() {
-                Ok(fd) => fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
-                Err(_) => limit = limit.into_iter().chain([LONGEST_BLIND_SLEEP]).min(),
+            match ep.descriptors() {
+                Ok(_) if !ep.arm() => return,
+                Ok(of_ep) => of_ep.into_iter().for_each(&mut add),
+                Err(_) => look_soon(),
             }
         }
-        if fds.is_empty() {
-            limit = limit.into_iter().chain([LONGEST_BLIND_SLEEP]).min();
+        // What has ended before an endpoint was armed is seen here; what ends later wakes.
+        if is_ready() {
+            return;
         }
         let milliseconds = limit.map_or(-1, |limit| limit.as_micros().div_ceil(1000).min(60_000) as i32);
         // SAFETY: the list has this length.
         unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) };
     }
+}
+
+/// Adds a descriptor to a set, once.
+fn add_to_epoll(set: &OwnedFd, fd: RawFd) {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: the event outlives the call; the kernel checks both descriptors.
+    unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
 }
 
 /// A set of descriptors, without any.

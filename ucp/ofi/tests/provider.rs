@@ -237,6 +237,7 @@ fn memory_of_a_process_that_sleeps_is_served() {
 fn a_peer_that_dies() {
     for tls in ["posix", "posix,cma", "efa"] {
         run("tests/c/death.c", tls, &[]);
+        run("tests/c/death.c", tls, &["asleep"]);
     }
 }
 
@@ -386,6 +387,13 @@ fn several_contexts_behind_one_address() {
 fn one_thread_at_a_time() {
     for threading in ["3", "4", "5"] {
         rdm("posix", &[threading]);
+    }
+}
+
+#[test]
+fn threads_that_sleep_on_one_endpoint() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/sleepers.c", tls, &[]);
     }
 }
 

@@ -153,7 +153,6 @@ impl Direction {
     #[inline(always)]
     pub(super) unsafe fn report(
         &self,
-        ep: &Ep,
         cntr: *const Cntr,
         is_reported: bool,
         entry: Entry,
@@ -162,7 +161,7 @@ impl Direction {
         // SAFETY: this function's contract.
         if let Some(cntr) = unsafe { cntr.as_ref() } {
             cntr.count(failure.is_some());
-            cntr.members.wake(ep);
+            cntr.members.wake();
         }
         // SAFETY: as above.
         let Some(cq) = (unsafe { self.cq.get().as_ref() }) else { return };
@@ -171,7 +170,7 @@ impl Direction {
             None => self.ring.push(entry),
             Some(failure) => self.ring.push_error(entry, failure),
         }
-        cq.members.wake(ep);
+        cq.members.wake();
     }
 
     /// Whether an operation more may start.
@@ -324,7 +323,7 @@ impl Ep {
         };
         let entry = Entry::without_data(op.context, op.flags);
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        unsafe { self.tx.report(self, cntr, op.is_reported, entry, failure) };
+        unsafe { self.tx.report(cntr, op.is_reported, entry, failure) };
     }
 
     /// Whether all of the report of a receive is an entry, for which there is room, without data of the
@@ -354,7 +353,7 @@ impl Ep {
             tag: message.tag,
         };
         self.rx.ring.push(Entry { shown, from: message.from, is_error: false });
-        cq.members.wake(self);
+        cq.members.wake();
     }
 
     /// Reports the end of a receive. `cut_message` is the message of one that was too short.
@@ -392,7 +391,7 @@ impl Ep {
         };
         let entry = Entry { shown, from, is_error: false };
         // SAFETY: as in `end_send`.
-        unsafe { self.rx.report(self, cntr, op.is_reported, entry, failure) };
+        unsafe { self.rx.report(cntr, op.is_reported, entry, failure) };
     }
 
     /// Cancels operations, and lets nobody hear of the end of those that go on: only the completion counter

@@ -202,7 +202,7 @@ impl Ep {
             // SAFETY: a counter is not closed while deferred work uses it.
             let cntr = unsafe { &*op.cntr };
             cntr.count(is_error);
-            cntr.members.wake(self);
+            cntr.members.wake();
             cntr.users().remove();
         }
         if op.is_reported && of_ep != op.cntr { of_ep } else { std::ptr::null() }

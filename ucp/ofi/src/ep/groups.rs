@@ -144,7 +144,7 @@ impl Ep {
         };
         let entry = Entry::without_data(context, flags::COLLECTIVE);
         // SAFETY: a queue is not closed before the endpoints that use it.
-        unsafe { self.tx.report(self, std::ptr::null(), true, entry, failure) };
+        unsafe { self.tx.report(std::ptr::null(), true, entry, failure) };
     }
 
     fn joined_by(&self, address: FiAddr) -> Result<Joined, Errno> {

@@ -12,6 +12,7 @@
 //! | `complete.rs` | records of operations that run, and entries of those that have ended |
 //! | `connection.rs` | the connection of an endpoint of type `FI_EP_MSG` |
 //! | `peers.rs` | endpoints of the engine by `fi_addr_t`, and the other way round |
+//! | `sleep.rs` | descriptors on which threads sleep |
 //! | `flush_thread.rs` | the thread for datagrams that found no room |
 //! | `transmit.rs` | what sends and operations on memory of peers have in common |
 //! | `send.rs`, `recv.rs`, `peek.rs` | starting of messages |
@@ -43,6 +44,7 @@ mod rma;
 mod send;
 pub(crate) mod sep;
 mod setup;
+mod sleep;
 pub(crate) mod srx;
 pub(crate) mod stx;
 mod tagged;
@@ -50,9 +52,8 @@ mod transmit;
 mod triggered;
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock};
 
 use ucp::mt::{ProgressThread, SharedWorker, WorkerGuard};
 
@@ -61,10 +62,10 @@ use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
-use crate::errno::Errno;
 use crate::info::EpKind;
 use crate::object::{Object, UserCount};
 use crate::ring::Ring;
+use crate::sleepers::TimerFd;
 
 use complete::{InjectBuf, Running};
 use peers::Peers;
@@ -88,7 +89,7 @@ pub(crate) struct Direction {
     /// Most operations that run, or have ended and are not read.
     size: usize,
     running: Cell<usize>,
-    ring: Ring,
+    pub(crate) ring: Ring,
 }
 
 /// `struct fid_ep`, and what belongs to it.
@@ -106,6 +107,8 @@ pub(crate) struct Ep {
     flush_thread: RefCell<Option<flush_thread::FlushThread>>,
     pub(crate) shared: SharedWorker,
     caps: u64,
+    /// Readable when the next timer of the worker is due. There once somebody has slept. Set inside the lock.
+    timer: OnceLock<TimerFd>,
     /// Whether a sleeper or reader has to look for what the engine keeps: the thread that makes progress
     /// tells nobody of it.
     pub(crate) keeps_unreported: bool,
@@ -216,13 +219,6 @@ impl Ep {
     /// Entries that a queue reads.
     pub(crate) fn rings_of(&self, cq: &Cq) -> impl Iterator<Item = &Ring> {
         self.directions().into_iter().filter_map(|way| way.ring_of(cq))
-    }
-
-    /// Descriptor of the worker.
-    pub(crate) fn event_fd(&self) -> Result<RawFd, Errno> {
-        self.adopt();
-        let fd = self.shared.event_fd().map_err(|_| Errno::BUSY)?;
-        fd.map(|fd| fd.as_raw_fd()).ok_or(Errno::NOSYS)
     }
 
     fn domain(&self) -> &Domain {

@@ -108,7 +108,7 @@ impl Ep {
         let cntr = if error.is_some() { self.rx.cntr.get() } else { std::ptr::null() };
         let failure = error.map(Failure::of);
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        unsafe { self.rx.report(self, cntr, op.is_reported, entry, failure) };
+        unsafe { self.rx.report(cntr, op.is_reported, entry, failure) };
     }
 
     /// Cancels the receive of many messages with this context. False: there is none. Inside the lock.

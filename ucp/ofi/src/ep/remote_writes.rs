@@ -51,7 +51,7 @@ impl Ep {
             return;
         }
         self.served.set(now);
-        self.domain().count_regions(self);
+        self.domain().count_regions();
         let new = [
             (&self.remote_reads, now.reads - before.reads),
             (&self.remote_writes, now.writes - before.writes),
@@ -60,7 +60,7 @@ impl Ep {
             // SAFETY: a counter is not closed before the endpoints that use it.
             if let (Some(cntr), 1..) = (unsafe { cntr.get().as_ref() }, number) {
                 cntr.count_many(number);
-                cntr.members.wake(self);
+                cntr.members.wake();
             }
         }
     }
@@ -84,9 +84,10 @@ impl Ep {
             data: write.cq_data,
             tag: 0,
         };
-        // Without a queue nobody asks for them.
-        if !self.rx.cq.get().is_null() {
+        // SAFETY: a queue is not closed before the endpoints that use it. Without one nobody asks for them.
+        if let Some(cq) = unsafe { self.rx.cq.get().as_ref() } {
             self.rx.ring.push(Entry { shown, from: write.from, is_error: false });
+            cq.members.wake();
         }
     }
 }

@@ -194,7 +194,7 @@ impl Ep {
         let is_reported = !self.tx.is_selective.get() || op_flags & flags::COMPLETION != 0;
         let entry = Entry::without_data(context, shown_flags(Some(tag)));
         // SAFETY: queues and counters are not closed before the endpoints that use them.
-        unsafe { self.tx.report(self, self.tx.cntr.get(), is_reported && !is_silent, entry, None) };
+        unsafe { self.tx.report(self.tx.cntr.get(), is_reported && !is_silent, entry, None) };
         true
     }
 

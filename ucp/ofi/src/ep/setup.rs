@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -148,6 +149,7 @@ pub(super) unsafe fn open_any(
         progress_thread: RefCell::new(progress_thread),
         flush_thread: RefCell::default(),
         shared,
+        timer: OnceLock::new(),
         caps,
         keeps_unreported: caps & KEPT != 0 && domain.has_progress_thread,
         name,

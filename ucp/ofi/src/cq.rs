@@ -387,14 +387,16 @@ impl Cq {
         self.members.try_wait(|| self.has_entries())
     }
 
-    /// Whether so many entries are there, or an error.
+    /// Whether so many entries are there, or an error, or as many of one direction as it has room for: no
+    /// operation more can start until they are read.
     fn holds(&self, threshold: usize) -> bool {
         let mut total = 0usize;
         for ep in self.members.inside().eps() {
             let counted = ep.inside(|plain| {
                 ep.collect_kept(plain);
-                ep.rings_of(self).fold((0, false), |(sum, has_error), ring| {
-                    (sum + ring.len(), has_error || ring.has_error())
+                let ways = ep.directions().into_iter();
+                ways.filter(|way| way.ring_of(self).is_some()).fold((0, false), |(sum, is_enough), way| {
+                    (sum + way.ring.len(), is_enough || way.ring.has_error() || way.is_full_of_entries())
                 })
             });
             match counted {

@@ -180,6 +180,11 @@ impl Direction {
         self.running.get() + self.ring.len() < self.size
     }
 
+    /// Whether all room is that of operations that have ended and are not read.
+    pub(crate) fn is_full_of_entries(&self) -> bool {
+        self.ring.len() >= self.size
+    }
+
     /// Number of operations that may start.
     pub(super) fn room(&self) -> usize {
         self.size.saturating_sub(self.running.get() + self.ring.len())

@@ -178,6 +178,48 @@ static void threshold(void)
     CHECK((to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000 >= 49000);
 }
 
+/* More entries than the endpoint has room for: no operation more can start until some are read. */
+static void threshold_beyond_the_room(struct fi_info *info)
+{
+    enum { ROOM = 16 };
+    struct fi_cq_attr sends_attr = { .wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD };
+    struct fi_av_attr av_attr    = {0};
+    struct fid_cq *sends, *receives;
+    struct fi_cq_entry entries[64];
+    struct timespec from, to;
+    struct fid_ep *small;
+    struct fid_av *av;
+    size_t len = 512, size = info->tx_attr->size;
+    char name[512];
+    fi_addr_t peer;
+    int n;
+
+    OK(fi_cq_open(domain, &sends_attr, &sends, NULL));
+    OK(fi_cq_open(domain, NULL, &receives, NULL));
+    OK(fi_av_open(domain, &av_attr, &av, NULL));
+    info->tx_attr->size = ROOM;
+    OK(fi_endpoint(domain, info, &small, NULL));
+    info->tx_attr->size = size;
+    OK(fi_ep_bind(small, &av->fid, 0));
+    OK(fi_ep_bind(small, &sends->fid, FI_SEND));
+    OK(fi_ep_bind(small, &receives->fid, FI_RECV));
+    OK(fi_enable(small));
+    OK(fi_getname(&small->fid, name, &len));
+    IS(fi_av_insert(av, name, 1, &peer, 0, NULL), 1);
+    for (n = 0; n < ROOM; n++) {
+        OK(fi_send(small, out, sizeof(out), NULL, peer, NULL));
+    }
+    IS(fi_send(small, out, sizeof(out), NULL, peer, NULL), -FI_EAGAIN);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    IS(fi_cq_sread(sends, entries, 64, (void*)32, 10000), ROOM);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECK(to.tv_sec - from.tv_sec < 8);
+    OK(fi_close(&small->fid));
+    OK(fi_close(&av->fid));
+    OK(fi_close(&sends->fid));
+    OK(fi_close(&receives->fid));
+}
+
 static int open_files(void)
 {
     int n = 0, fd;
@@ -254,6 +296,7 @@ int main(void)
     wait_set();
     counted_elsewhere();
     threshold();
+    threshold_beyond_the_room(info);
     full();
     unread();
     options();

@@ -20,7 +20,11 @@ const PRINT_DOC: c_int = 1 << 2;
 /// Writes text to a stream. Refuses null.
 /// # Safety
 /// `stream` is null or open.
-pub(crate) unsafe fn write_text(stream: *mut libc::FILE, text: &str) -> Result<(), Status> {
+pub(crate) unsafe fn write_text(
+    stream: *mut libc::FILE,
+    text: &(impl AsRef<[u8]> + ?Sized),
+) -> Result<(), Status> {
+    let text = text.as_ref();
     if stream.is_null() {
         return Err(invalid("stream is null"));
     }
@@ -32,7 +36,8 @@ pub(crate) unsafe fn write_text(stream: *mut libc::FILE, text: &str) -> Result<(
 /// Copies text to memory of the caller, cut and ended by zero.
 /// # Safety
 /// `to` is null or has room for `size` bytes.
-pub(crate) unsafe fn fill_string(to: *mut c_char, size: usize, text: &str) {
+pub(crate) unsafe fn fill_string(to: *mut c_char, size: usize, text: &(impl AsRef<[u8]> + ?Sized)) {
+    let text = text.as_ref();
     if to.is_null() || size == 0 {
         return;
     }

@@ -15,7 +15,7 @@ mod units;
 mod unused;
 mod value;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use ::ucs::Status;
@@ -70,16 +70,20 @@ pub(crate) struct Field {
 /// `UCS_CONFIG_DEPRECATED_FIELD_OFFSET`.
 const DEPRECATED: usize = usize::MAX;
 
-/// Whether a function is that of nested tables. A program that is linked to a fixed address has an address of
+/// Whether a function is one of this library. A program that is linked to a fixed address has an address of
 /// its own for it, which the linker knows.
-fn is_read_of_table(read: Read) -> bool {
-    static LINKED: OnceLock<usize> = OnceLock::new();
+fn is_function(read: Read, own: Read, name: &CStr, linked: &OnceLock<usize>) -> bool {
     let find = || {
         // SAFETY: a search for a name in the libraries of the process.
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ucs_config_sscanf_table".as_ptr()) }.addr()
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.addr()
     };
-    std::ptr::fn_addr_eq(read, table::ucs_config_sscanf_table as Read)
-        || read as usize == *LINKED.get_or_init(find)
+    std::ptr::fn_addr_eq(read, own) || read as usize == *linked.get_or_init(find)
+}
+
+/// Whether a function is that of nested tables.
+fn is_read_of_table(read: Read) -> bool {
+    static LINKED: OnceLock<usize> = OnceLock::new();
+    is_function(read, table::ucs_config_sscanf_table, c"ucs_config_sscanf_table", &LINKED)
 }
 
 impl Parser {
@@ -126,8 +130,8 @@ impl Parser {
     ///
     /// # Safety
     /// `value` is a value of this parser.
-    unsafe fn text(&self, value: *const c_void) -> String {
-        let Some(write) = self.write else { return String::new() };
+    unsafe fn text(&self, value: *const c_void) -> CString {
+        let Some(write) = self.write else { return CString::default() };
         // SAFETY: the buffer has that many bytes; the contract of this function.
         printed(|buffer, size| unsafe {
             _ = write(TextPtr::new(buffer), size, ValuePtr::new(value), self.arg)
@@ -138,19 +142,18 @@ impl Parser {
     ///
     /// # Safety
     /// The parser is a program's, whose functions take its argument.
-    unsafe fn help(&self) -> String {
-        let Some(help) = self.help else { return String::new() };
+    unsafe fn help(&self) -> CString {
+        let Some(help) = self.help else { return CString::default() };
         // SAFETY: the buffer has that many bytes; the contract of this function.
         printed(|buffer, size| unsafe { help(TextPtr::new(buffer), size, self.arg) })
     }
 }
 
-/// Text that a function of a program prints.
-fn printed(print: impl FnOnce(*mut c_char, usize)) -> String {
+/// Text that a function of a program prints, of any bytes.
+fn printed(print: impl FnOnce(*mut c_char, usize)) -> CString {
     let mut buffer = [0u8; 4096];
     print(buffer.as_mut_ptr().cast(), buffer.len() - 1);
-    CStr::from_bytes_until_nul(&buffer)
-        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+    CStr::from_bytes_until_nul(&buffer).map(CStr::to_owned).unwrap_or_default()
 }
 
 impl Field {
@@ -190,14 +193,31 @@ unsafe fn string<'a>(at: *const c_char, what: &str) -> Result<&'a CStr, Status> 
     Ok(unsafe { CStr::from_ptr(at) })
 }
 
-/// A text of the program without white space around it, if it is UTF-8.
+/// Bytes of a text of the program; none for null.
+///
+/// # Safety
+/// As [`string`].
+unsafe fn bytes_of<'a>(at: *const c_char) -> &'a [u8] {
+    // SAFETY: the contract of this function.
+    if at.is_null() { &[] } else { unsafe { CStr::from_ptr(at) }.to_bytes() }
+}
+
+/// A text of the program without white space around it. It may be of any bytes.
+///
+/// # Safety
+/// As [`string`].
+unsafe fn trimmed_bytes<'a>(at: *const c_char) -> Result<&'a [u8], Status> {
+    // SAFETY: the contract of this function.
+    Ok(unsafe { string(at, "the text of an option") }?.to_bytes().trim_ascii())
+}
+
+/// A text of the program that is UTF-8, as numbers are, without white space around it.
 ///
 /// # Safety
 /// As [`string`].
 unsafe fn trimmed<'a>(at: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: the contract of this function.
-    let text = unsafe { string(at, "the text of an option") }?;
-    text.to_str().map(str::trim).map_err(|_| Status::InvalidParam)
+    std::str::from_utf8(unsafe { trimmed_bytes(at) }?).map_err(|_| Status::InvalidParam)
 }
 
 #[cfg(test)]

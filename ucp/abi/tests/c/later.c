@@ -92,6 +92,10 @@ int ucs_config_sprintf_array(char *, size_t, const void *, const void *);
 status_t ucs_config_clone_array(const void *, void *, const void *);
 void ucs_config_release_array(void *, const void *);
 void ucs_config_help_array(char *, size_t, const void *);
+int ucs_config_sscanf_bitmap(const char *, void *, const void *);
+int ucs_config_sprintf_bitmap(char *, size_t, const void *, const void *);
+status_t ucs_config_clone_uint(const void *, void *, const void *);
+void ucs_config_help_bitmap(char *, size_t, const void *);
 int ucs_config_sscanf_table(const char *, void *, const void *);
 status_t ucs_config_clone_table(const void *, void *, const void *);
 void ucs_config_release_table(void *, const void *);
@@ -120,6 +124,10 @@ const char *ucs_string_buffer_cstr(const text_t *);
 
 #define INT {ucs_config_sscanf_int, ucs_config_sprintf_int, ucs_config_clone_int, ucs_config_release_nop, \
              ucs_config_help_generic, ucs_config_doc_nop, "integer"}
+#define BITMAP(_names) {ucs_config_sscanf_bitmap, ucs_config_sprintf_bitmap, ucs_config_clone_uint, ucs_config_release_nop, \
+                        ucs_config_help_bitmap, ucs_config_doc_nop, _names}
+#define ARRAY(_elements) {ucs_config_sscanf_array, ucs_config_sprintf_array, ucs_config_clone_array, \
+                          ucs_config_release_array, ucs_config_help_array, ucs_config_doc_nop, _elements}
 #define STRING {ucs_config_sscanf_string, ucs_config_sprintf_string, ucs_config_clone_string, \
                 ucs_config_release_string, ucs_config_help_generic, ucs_config_doc_nop, "string"}
 
@@ -148,9 +156,7 @@ static field_t fields[] = {
     {"INNER_", "TEXT=changed", "", offsetof(options_t, inner),
      {ucs_config_sscanf_table, NULL, ucs_config_clone_table, ucs_config_release_table, ucs_config_help_table,
       ucs_config_doc_nop, inner_fields}},
-    {"LIST", "7,8", "A list.", offsetof(options_t, list),
-     {ucs_config_sscanf_array, ucs_config_sprintf_array, ucs_config_clone_array, ucs_config_release_array,
-      ucs_config_help_array, ucs_config_doc_nop, &numbers}},
+    {"LIST", "7,8", "A list.", offsetof(options_t, list), ARRAY(&numbers)},
     {NULL}};
 
 static field_t no_fields[] = {{NULL}};
@@ -211,6 +217,84 @@ static void options(void)
     file = tmpfile();
     ucs_config_parser_print_all_opts(file, "TESTL_", 1, &list, "COUNT");
     CHECK(strcmp(printed(file), "TESTL_TAB_COUNT=4\n") == 0);
+}
+
+/* Since UCX 1.18 a set of names has 64 bits. In the same form of tables UCX 1.17 has 32. */
+typedef struct {
+    uint64_t before, set, few;
+    uint32_t short_set, behind;
+    int      odd;
+    uint32_t odd_set;
+    struct {
+        uint64_t *elements;
+        unsigned count, truncated;
+    } list;
+} sets_t;
+
+static char names[41][8];
+static const char *name_list[41];
+static array_t set_elements    = {sizeof(uint64_t), BITMAP(name_list)};
+static field_t fields_of_sets[] = {
+    {"SET", "n39,n0", "A set.", offsetof(sets_t, set), BITMAP(name_list)},
+    {"FEW", "n1", "A set.", offsetof(sets_t, few), BITMAP(name_list)},
+    {"SHORT_SET", "n2", "A set of 32 names.", offsetof(sets_t, short_set), BITMAP(name_list)},
+    {"BEHIND", "77", "A number.", offsetof(sets_t, behind), INT},
+    {"ODD_SET", "n3", "A set of 32 names.", offsetof(sets_t, odd_set), BITMAP(name_list)},
+    {"LIST", "n1,n35,n36", "Sets.", offsetof(sets_t, list), ARRAY(&set_elements)},
+    {NULL}};
+
+static void sets(void)
+{
+    entry_t entry = {"Sets", "", fields_of_sets, sizeof(sets_t), {NULL, NULL}, 0};
+    sets_t sets, copy;
+    char value[64];
+    int i;
+
+    for (i = 0; i < 40; i++) {
+        snprintf(names[i], sizeof(names[i]), "n%d", i);
+        name_list[i] = names[i];
+    }
+    memset(&sets, 0xee, sizeof(sets));
+    memset(&copy, 0xee, sizeof(copy));
+    CHECK(ucs_config_parser_fill_opts(&sets, &entry, "TESTS_", 0) == 0);
+    CHECK(sets.set == (1ul << 39) + 1 && sets.few == 2 && sets.before == 0xeeeeeeeeeeeeeeeeul);
+    CHECK(sets.short_set == 4 && sets.behind == 77 && sets.odd_set == 8);
+    CHECK(sets.list.count == 3 && sets.list.elements[1] == 1ul << 35);
+    CHECK(ucs_config_parser_get_value(&sets, fields_of_sets, "SET", value, sizeof(value)) == 0);
+    CHECK(strcmp(value, "n0,n39") == 0);
+    CHECK(ucs_config_parser_get_value(&sets, fields_of_sets, "LIST", value, sizeof(value)) == 0);
+    CHECK(strcmp(value, "n1,n35,n36") == 0);
+    CHECK(ucs_config_parser_clone_opts(&sets, &copy, fields_of_sets) == 0);
+    CHECK(copy.set == sets.set && copy.few == 2 && copy.short_set == 4 && copy.behind == 77 && copy.odd_set == 8);
+    CHECK(copy.list.elements[2] == 1ul << 36);
+    ucs_config_parser_release_opts(&copy, fields_of_sets);
+    CHECK(ucs_config_parser_set_value(&sets, fields_of_sets, NULL, "SHORT_SET", "n35") == -5 && sets.short_set == 4);
+    CHECK(ucs_config_parser_set_value(&sets, fields_of_sets, NULL, "SET", "n35,x") == -5 && sets.set == (1ul << 39) + 1);
+    CHECK(ucs_config_parser_set_value(&sets, fields_of_sets, NULL, "SET", "n35") == 0 && sets.set == 1ul << 35);
+    ucs_config_parser_release_opts(&sets, fields_of_sets);
+}
+
+/* A list tells whether all of its text has counted. */
+static void lists_are_cut(void)
+{
+    entry_t entry = {"The table", "", fields, sizeof(options_t), {NULL, NULL}, 0};
+    char text[600]  = "";
+    options_t all, copy;
+    int i;
+
+    CHECK(ucs_config_parser_fill_opts(&all, &entry, "TESTT_", 0) == 0 && !all.list.truncated);
+    for (i = 0; i < 128; i++) {
+        strcat(text, ",1");
+    }
+    CHECK(ucs_config_parser_set_value(&all, fields, NULL, "LIST", text) == 0);
+    CHECK(all.list.count == 128 && !all.list.truncated);
+    strcat(text, ",2,3");
+    CHECK(ucs_config_parser_set_value(&all, fields, NULL, "LIST", text) == 0);
+    CHECK(all.list.count == 128 && all.list.truncated == 1 && all.list.elements[127] == 1);
+    CHECK(ucs_config_parser_clone_opts(&all, &copy, fields) == 0);
+    CHECK(copy.list.count == 128 && copy.list.truncated == 1);
+    ucs_config_parser_release_opts(&all, fields);
+    ucs_config_parser_release_opts(&copy, fields);
 }
 
 static void pools(void)
@@ -322,6 +406,8 @@ static void texts(void)
 int main(void)
 {
     options();
+    sets();
+    lists_are_cut();
     pools();
     chunks_have_a_limit();
     texts();

@@ -314,6 +314,10 @@ static void types(void)
     NO_VALUE(ucs_range_spec_t, "3-x", ucs_config_sscanf_range_spec, NULL);
     NO_VALUE(ucs_config_allow_list_t, "all,x", ucs_config_sscanf_allow_list, &ucs_config_array_string);
     if (!is_ucx) {
+        /* Since UCX 1.15. */
+        VALUE(int, "on", ucs_config_sscanf_bool, ucs_config_sprintf_bool, NULL, "y");
+        VALUE(int, "off", ucs_config_sscanf_bool, ucs_config_sprintf_bool, NULL, "n");
+        VALUE(int, "on", ucs_config_sscanf_ternary_auto, ucs_config_sprintf_ternary_auto, NULL, "y");
         NO_VALUE(int, "5x", ucs_config_sscanf_int, NULL);
         NO_VALUE(int, "99999999999", ucs_config_sscanf_int, NULL);
         NO_VALUE(size_t, "17179869184g", ucs_config_sscanf_memunits, NULL);
@@ -351,6 +355,47 @@ static void searches(void)
     CHECK(ucs_config_memunits_get(UCS_MEMUNITS_INF, 5, 9) == 9 && ucs_config_memunits_get(7, 5, 9) == 7);
 }
 
+/* Texts of any bytes, which are not those of UTF-8. */
+static void bytes(void)
+{
+    options_t options, copy;
+    char value[64];
+    FILE *file;
+
+    setenv("TESTE_TEXT", "l\xe4nger", 1);
+    setenv("TESTE_LIST", "\xe4,b\xff,", 1);
+    setenv("TESTE_ALLOWED", "^\xf6", 1);
+    setenv("TESTE_DEVICE", "d\xe9v:10Gbs", 1);
+    options = filled("TESTE_", NULL);
+    CHECK(strcmp(options.text, "l\xe4nger") == 0 && options.list.count == 2 && strcmp(options.list.names[1], "b\xff") == 0);
+    CHECK(options.allowed.mode == UCS_CONFIG_ALLOW_LIST_NEGATE && strcmp(options.allowed.array.names[0], "\xf6") == 0);
+    CHECK(strcmp(options.device.name, "d\xe9v") == 0);
+    CHECK(ucs_config_parser_clone_opts(&options, &copy, fields) == UCS_OK);
+    ucs_config_parser_release_opts(&options, fields);
+    CHECK(strcmp(copy.device.name, "d\xe9v") == 0 && strcmp(copy.text, "l\xe4nger") == 0);
+    CHECK(ucs_config_parser_get_value(&copy, fields, "TEXT", value, sizeof(value)) == UCS_OK);
+    CHECK(strcmp(value, "l\xe4nger") == 0);
+    CHECK(ucs_config_parser_get_value(&copy, fields, "LIST", value, sizeof(value)) == UCS_OK);
+    CHECK(strcmp(value, "\xe4,b\xff") == 0);
+    CHECK(ucs_config_parser_get_value(&copy, fields, "DEVICE", value, sizeof(value)) == UCS_OK);
+    CHECK(strncmp(value, "d\xe9v:", 4) == 0);
+    CHECK(ucs_config_parser_set_value(&copy, fields, "OTHER_INNER_TEXT", "\xfc") == UCS_OK);
+    CHECK(strcmp(copy.other.text, "\xfc") == 0);
+    file = tmpfile();
+    ucs_config_parser_print_opts(file, "Title", &copy, fields, "", "TESTE_", UCS_CONFIG_PRINT_CONFIG);
+    rewind(file);
+    CHECK(fgets(value, sizeof(value), file) != NULL && fgets(value, sizeof(value), file) != NULL);
+    while (strncmp(value, "TESTE_TEXT=", 11) != 0) {
+        CHECK(fgets(value, sizeof(value), file) != NULL);
+    }
+    CHECK(strcmp(value, "TESTE_TEXT=l\xe4nger\n") == 0);
+    fclose(file);
+    /* A text that is refused leaves the one before. */
+    CHECK(ucs_config_parser_set_value(&copy, fields, "DEVICE", "\xe4") == UCS_ERR_INVALID_PARAM);
+    CHECK(strcmp(copy.device.name, "d\xe9v") == 0);
+    ucs_config_parser_release_opts(&copy, fields);
+}
+
 /* A file of options: the environment wins over it. */
 static void files(void)
 {
@@ -369,6 +414,19 @@ static void files(void)
     options = filled("TESTD_", NULL);
     CHECK(strcmp(options.text, "of the file") == 0 && options.size == 4096);
     ucs_config_parser_release_opts(&options, fields);
+
+    CHECK((file = fopen(path, "w")) != NULL);
+    fprintf(file, "\xef\xbb\xbf; \xe4\nTESTF_TEXT=x #\xe4=y ; z\n[A part] ; of the file\nTESTF_COUNT : 7\t;8\n"
+                  "TESTF_LIST=a;b:c,;d\nno value\nTESTF_ALLOWED ;=z\nTESTF_OTHER_INNER_TEXT= ; nothing\n"
+                  "TESTF_INNER_TEXT=first\n  TESTF_SIZE=1k ; all\n# a comment\n\n\t: more\n");
+    fclose(file);
+    ucs_config_parse_config_file(folder, "options.conf", 1);
+    options = filled("TESTF_", NULL);
+    CHECK(strcmp(options.text, "x #\xe4=y") == 0 && options.number == 7 && options.size == 8192);
+    CHECK(options.list.count == 2 && strcmp(options.list.names[0], "a;b:c") == 0 && strcmp(options.list.names[1], ";d") == 0);
+    CHECK(options.allowed.array.count == 2 && strcmp(options.other.text, "") == 0);
+    CHECK(strcmp(options.inherited.text, ": more") == 0);
+    ucs_config_parser_release_opts(&options, fields);
     unlink(path);
     rmdir(folder);
 }
@@ -382,6 +440,7 @@ int main(int argc, char **argv)
     prints();
     types();
     searches();
+    bytes();
     files();
     ucs_config_parser_print_env_vars_once("TESTB_");
     return 0;

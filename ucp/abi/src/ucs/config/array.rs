@@ -10,7 +10,7 @@ use super::text::{
     ucs_config_sscanf_string,
 };
 use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
-use super::{ArrayDesc, Parser, form, trimmed};
+use super::{ArrayDesc, Parser, form, trimmed_bytes};
 use crate::entry::CStatus;
 
 /// `UCS_CONFIG_ARRAY_FIELD`.
@@ -19,7 +19,8 @@ use crate::entry::CStatus;
 pub(crate) struct Array {
     data: *mut c_void,
     count: c_uint,
-    pad: c_uint,
+    /// 1 if the text had more elements than count. In UCX 1.13 it means nothing.
+    truncated: c_uint,
 }
 
 /// `ucs_config_allow_list_t`.
@@ -39,7 +40,7 @@ const ALLOW: c_int = 1;
 const NEGATE: c_int = 2;
 
 /// The element that stands for all.
-const ALL: &str = "all";
+const ALL: &[u8] = b"all";
 
 /// Elements that are texts.
 #[allow(non_upper_case_globals)]
@@ -67,13 +68,13 @@ impl Array {
     }
 
     /// No elements.
-    const NONE: Array = Array { data: std::ptr::null_mut(), count: 0, pad: 0 };
+    const NONE: Array = Array { data: std::ptr::null_mut(), count: 0, truncated: 0 };
 
     /// Memory for elements, all zero, with one more, so that pointers end with a null.
     fn with_room(desc: &ArrayDesc, count: usize) -> Result<Array, Status> {
         // SAFETY: `calloc` takes any sizes.
         let data = unsafe { libc::calloc(count + 1, desc.elem_size.max(1)) };
-        if data.is_null() { Err(Status::NoMemory) } else { Ok(Array { data, count: 0, pad: 0 }) }
+        if data.is_null() { Err(Status::NoMemory) } else { Ok(Array { data, count: 0, truncated: 0 }) }
     }
 
     /// Address of an element.
@@ -85,9 +86,12 @@ impl Array {
     ///
     /// # Safety
     /// `desc` is a program's description of the elements.
-    unsafe fn parse(desc: &ArrayDesc, text: &str) -> Result<Array, Status> {
-        let parts: Vec<&str> = text.split(',').filter(|part| !part.is_empty()).take(MAX_ELEMENTS).collect();
+    unsafe fn parse(desc: &ArrayDesc, text: &[u8]) -> Result<Array, Status> {
+        let mut parts: Vec<&[u8]> = parts(text).take(MAX_ELEMENTS + 1).collect();
+        let is_truncated = parts.len() > MAX_ELEMENTS;
+        parts.truncate(MAX_ELEMENTS);
         let mut array = Array::with_room(desc, parts.len())?;
+        array.truncated = c_uint::from(is_truncated);
         for (index, part) in parts.into_iter().enumerate() {
             let part = CString::new(part).map_err(|_| Status::InvalidParam)?;
             // SAFETY: there is room for the element.
@@ -105,10 +109,10 @@ impl Array {
     ///
     /// # Safety
     /// The elements are as `desc` says.
-    unsafe fn text(&self, desc: &ArrayDesc) -> String {
+    unsafe fn text(&self, desc: &ArrayDesc) -> Vec<u8> {
         // SAFETY: the contract of this function.
         let texts = (0..self.len()).map(|index| unsafe { desc.parser.text(self.at(desc, index)) });
-        texts.collect::<Vec<_>>().join(",")
+        texts.map(CString::into_bytes).collect::<Vec<_>>().join(&b',')
     }
 
     /// A copy of the list.
@@ -117,6 +121,7 @@ impl Array {
     /// As [`Array::text`].
     unsafe fn duplicate(&self, desc: &ArrayDesc) -> Result<Array, Status> {
         let mut copy = Array::with_room(desc, self.len())?;
+        copy.truncated = self.truncated;
         for index in 0..self.len() {
             // SAFETY: the element is there, and there is room for its copy.
             if let Err(status) = unsafe { desc.parser.clone(self.at(desc, index), copy.at(desc, index)) } {
@@ -156,12 +161,17 @@ unsafe fn elements_of(arg: *const c_void) -> Result<ArrayDesc, Status> {
     if arg.is_null() { Err(Status::InvalidParam) } else { Ok(unsafe { form::elements(arg.cast()) }) }
 }
 
+/// Parts of a list with commas that are not empty.
+fn parts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|c| *c == b',').filter(|part| !part.is_empty())
+}
+
 /// The list and the mode that a text says.
-fn mode_of(text: &str) -> Option<(&str, c_int)> {
-    let (list, mode) = text.strip_prefix('^').map_or((text, ALLOW), |list| (list, NEGATE));
-    let mut parts = list.split(',').filter(|part| !part.is_empty());
+fn mode_of(text: &[u8]) -> Option<(&[u8], c_int)> {
+    let (list, mode) = text.strip_prefix(b"^").map_or((text, ALLOW), |list| (list, NEGATE));
+    let mut parts = parts(list);
     match (parts.next(), parts.next()) {
-        (Some(ALL), None) => Some(("", ALLOW_ALL)),
+        (Some(ALL), None) => Some((b"", ALLOW_ALL)),
         // As in UCX: only as the first element it has to stand alone, and elsewhere it is one as any other.
         (Some(ALL), Some(_)) => None,
         _ => Some((list, mode)),
@@ -172,7 +182,7 @@ entry! {
     /// Reads a list with commas.
     fn ucs_config_sscanf_array(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null, and a description of elements.
-        store(to, Some(unsafe { Array::parse(&elements_of(arg)?, trimmed(text)?) }?))
+        store(to, Some(unsafe { Array::parse(&elements_of(arg)?, trimmed_bytes(text)?) }?))
     }
 
     /// Prints a list.
@@ -198,13 +208,13 @@ entry! {
     fn ucs_config_help_array(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a description of elements.
         let elements = unsafe { elements_of(arg)?.parser.help() };
-        show(to, size, &format!("comma-separated list of: {elements}")).map(|_| ())
+        show(to, size, &[b"comma-separated list of: ", elements.as_bytes()].concat()).map(|_| ())
     }
 
     /// Reads a list of what is allowed, or after `^` of what is not, or `all`.
     fn ucs_config_sscanf_allow_list(text: *const c_char, to: PlacePtr, arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
-        let (list, mode) = mode_of(unsafe { trimmed(text) }?).ok_or(Status::InvalidParam)?;
+        let (list, mode) = mode_of(unsafe { trimmed_bytes(text) }?).ok_or(Status::InvalidParam)?;
         if mode == ALLOW_ALL {
             return store(to, Some(AllowList { array: Array::NONE, mode }));
         }
@@ -218,9 +228,9 @@ entry! {
         if list.mode == ALLOW_ALL {
             return show_text(to, size, ALL);
         }
-        let sign = if list.mode == NEGATE { "^" } else { "" };
+        let sign: &[u8] = if list.mode == NEGATE { b"^" } else { b"" };
         // SAFETY: the caller passes a list and the description of its elements.
-        show_text(to, size, &format!("{sign}{}", unsafe { list.array.text(&elements_of(arg)?) }))
+        show_text(to, size, &[sign, &*unsafe { list.array.text(&elements_of(arg)?) }].concat())
     }
 
     /// Copies a list of what is allowed.
@@ -248,8 +258,8 @@ entry! {
     fn ucs_config_help_allow_list(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller passes a description of elements.
         let elements = unsafe { elements_of(arg)?.parser.help() };
-        let help = "comma-separated list (\"all\" includes all, '^' in front negates) of:";
-        show(to, size, &format!("{help} {elements}")).map(|_| ())
+        let help = b"comma-separated list (\"all\" includes all, '^' in front negates) of: ";
+        show(to, size, &[help, elements.as_bytes()].concat()).map(|_| ())
     }
 }
 
@@ -259,6 +269,9 @@ mod tests {
 
     #[test]
     fn a_list_allows_or_negates() {
+        let mode_of = |text: &'static str| {
+            mode_of(text.as_bytes()).map(|(list, mode)| (std::str::from_utf8(list).expect("text"), mode))
+        };
         assert_eq!(mode_of("a,b"), Some(("a,b", ALLOW)));
         assert_eq!(mode_of("^a"), Some(("a", NEGATE)));
         assert_eq!(mode_of("all"), Some(("", ALLOW_ALL)));

@@ -55,7 +55,7 @@ impl Lookup<'_> {
         let name = [self.prefix.to_bytes(), table_prefix.to_bytes(), field.to_bytes()].concat();
         let value = match std::env::var_os(OsStr::from_bytes(&name)) {
             Some(value) => CString::new(value.as_bytes()).ok()?,
-            None => files::value(std::str::from_utf8(&name).ok()?)?,
+            None => files::value(&name)?,
         };
         Some((value, unused::is_used(&name)))
     }

@@ -5,6 +5,7 @@
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
+use super::choices::{is_bitmap, wide_bitmap};
 use super::print::Entry;
 use super::{ArrayDesc, Field, Parser};
 
@@ -80,6 +81,21 @@ pub(super) unsafe fn is_later(table: *const Field) -> bool {
 pub(super) unsafe fn fields(at: *const Field) -> impl Iterator<Item = Field> {
     // SAFETY: the contract of this function.
     let more = if unsafe { is_later(at) } { MORE_WORDS } else { 0 };
+    // SAFETY: as above.
+    unsafe { fields_of_form(at, more) }.map(move |mut field| {
+        // SAFETY: as above.
+        if more > 0 && is_bitmap(&field.parser) && unsafe { has_wide_place(at, more, &field) } {
+            field.parser = wide_bitmap(field.parser);
+        }
+        field
+    })
+}
+
+/// Fields of a table with so many words more than those of UCX 1.13.
+///
+/// # Safety
+/// As [`fields`].
+unsafe fn fields_of_form(at: *const Field, more: usize) -> impl Iterator<Item = Field> {
     (0..).map_while(move |index| {
         let field =
             at.cast::<usize>().wrapping_add(index * (FIELD_WORDS + PARSER_WORDS + more)).cast::<Field>();
@@ -93,6 +109,19 @@ pub(super) unsafe fn fields(at: *const Field) -> impl Iterator<Item = Field> {
             Some(copy)
         }
     })
+}
+
+/// Whether a set of names in a table of the later form may have 64 bits, as since UCX 1.18. In UCX 1.17 it
+/// has 32, and no table says which release it is of: a set whose second half is another option, or whose
+/// place is not aligned, has 32.
+///
+/// # Safety
+/// As [`fields`].
+unsafe fn has_wide_place(at: *const Field, more: usize, set: &Field) -> bool {
+    let behind = set.offset.wrapping_add(size_of::<u32>());
+    // SAFETY: the contract of this function.
+    set.offset.is_multiple_of(align_of::<u64>())
+        && !unsafe { fields_of_form(at, more) }.any(|of| of.offset == behind)
 }
 
 /// Argument of a parser.
@@ -114,6 +143,9 @@ pub(super) unsafe fn elements(at: *const ArrayDesc) -> ArrayDesc {
         let mut desc = at.read();
         if is_doc(desc.parser.arg.addr()) {
             desc.parser.arg = argument(&raw const (*at).parser, MORE_WORDS);
+            if desc.elem_size == size_of::<u64>() && is_bitmap(&desc.parser) {
+                desc.parser = wide_bitmap(desc.parser);
+            }
         }
         desc
     }

@@ -1,7 +1,6 @@
 //! Prints options: names, values, and what they are for.
 
 use std::ffi::{OsStr, c_char, c_int, c_void};
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use ::ucs::Status;
@@ -11,7 +10,7 @@ use super::super::global::Global;
 use super::fill::ucs_config_parser_fill_opts;
 use super::form::is_later;
 use super::table::{both, release_first};
-use super::{Field, fields};
+use super::{Field, bytes_of, fields};
 use crate::context::text_of;
 use crate::entry::CStatus;
 use crate::info::write_text;
@@ -48,14 +47,14 @@ pub(crate) static ucs_config_global_list: Global<Link> = Global::new(Link {
     next: (&raw const ucs_config_global_list).cast_mut().cast(),
 });
 
-/// Text of options, and the names under which they are printed.
+/// Text of options, and the names under which they are printed. All are of any bytes.
 struct Printer<'a> {
-    text: String,
+    text: Vec<u8>,
     /// In front of every name.
-    env_prefix: &'a str,
+    env_prefix: &'a [u8],
     flags: c_int,
     /// Only options whose name contains it.
-    filter: &'a str,
+    filter: &'a [u8],
 }
 
 impl Printer<'_> {
@@ -63,25 +62,29 @@ impl Printer<'_> {
         self.flags & flag != 0
     }
 
+    /// Prints a line.
+    fn line(&mut self, parts: &[&[u8]]) {
+        self.text.extend(parts.concat());
+        self.text.push(b'\n');
+    }
+
     /// Prints the options of a table. Its name is that of the outermost table, from which it may take values;
     /// `own` is its own prefix.
     ///
     /// # Safety
     /// `table` describes the structure at `opts`, which is filled.
-    unsafe fn table(&mut self, opts: *mut c_void, table: *const Field, outer: Option<&str>, own: &str) {
+    unsafe fn table(&mut self, opts: *mut c_void, table: *const Field, outer: Option<&[u8]>, own: &[u8]) {
         let shown = outer.unwrap_or(own);
         // SAFETY: the table is a program's.
         for field in unsafe { fields(table) } {
             // SAFETY: the field is of a table.
-            let name = unsafe { field.name() }.to_string_lossy();
+            let name = unsafe { field.name() }.to_bytes();
             if let Some(nested) = field.parser.table() {
-                // A table without a prefix has that of the table around it.
-                let own = if name.is_empty() { "" } else { &*name };
                 // SAFETY: the table describes what is there.
-                unsafe { self.table(field.of(opts), nested, Some(shown), own) };
+                unsafe { self.table(field.of(opts), nested, Some(shown), name) };
             } else if !(field.is_alias() || field.is_deprecated()) || self.has(HIDDEN) {
                 // SAFETY: as above.
-                unsafe { self.option(opts, table, &field, &name, shown, own) };
+                unsafe { self.option(opts, table, &field, name, shown, own) };
             }
         }
     }
@@ -95,12 +98,14 @@ impl Printer<'_> {
         opts: *mut c_void,
         table: *const Field,
         field: &Field,
-        name: &str,
-        shown: &str,
-        own: &str,
+        name: &[u8],
+        shown: &[u8],
+        own: &[u8],
     ) {
         let env_prefix = self.env_prefix;
-        if !format!("{env_prefix}{shown}{name}").contains(self.filter) {
+        let full = [env_prefix, shown, name].concat();
+        let has_filter = |full: &[u8]| full.windows(self.filter.len()).any(|part| part == self.filter);
+        if !self.filter.is_empty() && !has_filter(&full) {
             return;
         }
         if self.has(DOC) {
@@ -108,38 +113,38 @@ impl Printer<'_> {
             let main = unsafe { fields(table) }.find(|of| of.offset == field.offset && !of.is_alias());
             let doc = main.filter(|_| field.is_alias()).map_or(field.doc, |main| main.doc);
             // SAFETY: as above: the texts of a table are C strings.
-            let doc = unsafe { text_of(doc) };
-            self.text += "#\n";
-            for line in doc.split('\n') {
-                _ = writeln!(self.text, "# {line}");
+            let doc = unsafe { bytes_of(doc) };
+            self.line(&[b"#"]);
+            for line in doc.split(|c| *c == b'\n') {
+                self.line(&[b"# ", line]);
             }
             // SAFETY: as above.
-            let form = if field.is_deprecated() { "N/A".into() } else { unsafe { field.parser.help() } };
-            _ = writeln!(self.text, "#\n# syntax:    {form}");
+            let form = if field.is_deprecated() { c"N/A".into() } else { unsafe { field.parser.help() } };
+            self.line(&[b"#\n# syntax:    ", form.as_bytes()]);
             if own != shown {
-                _ = writeln!(self.text, "# inherits:  {env_prefix}{own}{name}");
+                self.line(&[b"# inherits:  ", env_prefix, own, name]);
             }
             if let Some(main) = main.filter(|_| field.is_alias()) {
                 // SAFETY: as above.
-                let of = unsafe { main.name() }.to_string_lossy();
-                _ = writeln!(self.text, "# alias of:  {env_prefix}{shown}{of}");
+                let of = unsafe { main.name() }.to_bytes();
+                self.line(&[b"# alias of:  ", env_prefix, shown, of]);
             }
-            self.text += "#\n";
+            self.line(&[b"#"]);
         }
         if self.has(CONFIG) {
-            let full = format!("{env_prefix}{shown}{name}");
-            let is_default = std::env::var_os(OsStr::from_bytes(full.as_bytes())).is_none();
-            if self.has(COMMENT_DEFAULT) && is_default {
-                self.text += "# ";
-            }
+            let is_default = std::env::var_os(OsStr::from_bytes(&full)).is_none();
+            let mark: &[u8] = if self.has(COMMENT_DEFAULT) && is_default { b"# " } else { b"" };
             match field.is_deprecated() {
-                true => _ = writeln!(self.text, "{full} (deprecated)"),
-                // SAFETY: the contract of this function.
-                false => _ = writeln!(self.text, "{full}={}", unsafe { field.parser.text(field.of(opts)) }),
+                true => self.line(&[mark, &full, b" (deprecated)"]),
+                false => {
+                    // SAFETY: the contract of this function.
+                    let value = unsafe { field.parser.text(field.of(opts)) };
+                    self.line(&[mark, &full, b"=", value.as_bytes()]);
+                }
             }
         }
         if self.has(DOC) {
-            self.text += "\n";
+            self.line(&[]);
         }
     }
 }
@@ -149,27 +154,27 @@ impl Printer<'_> {
 /// # Safety
 /// As [`Printer::table`]; `table_prefix` is a string or null.
 unsafe fn print(
-    title: &str,
+    title: &[u8],
     opts: *mut c_void,
     table: *const Field,
     table_prefix: *const c_char,
-    env_prefix: &str,
+    env_prefix: &[u8],
     flags: c_int,
-    filter: &str,
-) -> String {
-    let mut printer = Printer { text: String::new(), env_prefix, flags, filter };
+    filter: &[u8],
+) -> Vec<u8> {
+    let mut printer = Printer { text: Vec::new(), env_prefix, flags, filter };
     if printer.has(DOC) {
-        printer.text += "# UCX library configuration file\n# Uncomment to modify values\n";
+        printer.line(&[b"# UCX library configuration file\n# Uncomment to modify values"]);
     }
     if printer.has(HEADER) {
-        _ = writeln!(printer.text, "\n#\n# {title}\n#\n");
+        printer.line(&[b"\n#\n# ", title, b"\n#\n"]);
     }
     if printer.has(CONFIG) {
         // SAFETY: the contract of this function.
-        unsafe { printer.table(opts, table, None, &text_of(table_prefix)) };
+        unsafe { printer.table(opts, table, None, bytes_of(table_prefix)) };
     }
     if printer.has(HEADER) {
-        printer.text += "\n";
+        printer.line(&[]);
     }
     printer.text
 }
@@ -189,9 +194,9 @@ entry! {
         both(opts, table)?;
         // SAFETY: the caller's contract: the table describes the structure, whose values are only read.
         unsafe {
-            let filter = if is_later(table) { text_of(later_filter) } else { String::new() };
-            let prefix = text_of(prefix);
-            let text = print(&text_of(title), opts.cast_mut(), table, table_prefix, &prefix, flags, &filter);
+            let filter = if is_later(table) { bytes_of(later_filter) } else { b"" };
+            let prefix = bytes_of(prefix);
+            let text = print(bytes_of(title), opts.cast_mut(), table, table_prefix, prefix, flags, filter);
             write_text(stream, &text)
         }
     }
@@ -222,11 +227,10 @@ entry! {
             link = entry.list.next;
             // SAFETY: an entry describes a table.
             if !entry.table.is_null() && unsafe { fields(entry.table) }.next().is_some() {
+                // SAFETY: as above, and the caller's contract: a filter comes with a table of the later form.
+                let filter = unsafe { if is_later(entry.table) { bytes_of(later_filter) } else { b"" } };
                 // SAFETY: as above.
-                // SAFETY: the caller's contract.
-                let filter = if unsafe { is_later(entry.table) } { unsafe { text_of(later_filter) } } else { String::new() };
-                // SAFETY: as above.
-                unsafe { print_entry(stream, entry, prefix, flags, &filter) }?;
+                unsafe { print_entry(stream, entry, prefix, flags, filter) }?;
             }
         }
         Ok(())
@@ -234,8 +238,8 @@ entry! {
 }
 
 /// Title of the options of a table with a name, which may be empty.
-fn title_of(name: &str) -> String {
-    format!("{name} configuration").trim_start().to_owned()
+fn title_of(name: &[u8]) -> Vec<u8> {
+    [name, b" configuration"].concat().trim_ascii_start().to_owned()
 }
 
 /// Prints the options of a table that is filled for this.
@@ -247,7 +251,7 @@ unsafe fn print_entry(
     entry: &Entry,
     prefix: *const c_char,
     flags: c_int,
-    filter: &str,
+    filter: &[u8],
 ) -> Result<(), Status> {
     let mut opts = vec![0u128; entry.size.div_ceil(size_of::<u128>())];
     let at: *mut c_void = opts.as_mut_ptr().cast();
@@ -256,9 +260,9 @@ unsafe fn print_entry(
         return Ok(());
     }
     // SAFETY: the name is a C string or null.
-    let title = title_of(&unsafe { text_of(entry.name) });
+    let title = title_of(unsafe { bytes_of(entry.name) });
     // SAFETY: it is filled.
-    let text = unsafe { print(&title, at, entry.table, entry.prefix, &text_of(prefix), flags, filter) };
+    let text = unsafe { print(&title, at, entry.table, entry.prefix, bytes_of(prefix), flags, filter) };
     // SAFETY: as above.
     unsafe { release_first(at, entry.table, usize::MAX) };
     // SAFETY: as above: the stream is open.
@@ -272,8 +276,8 @@ mod tests {
     #[test]
     fn a_title_begins_with_the_name() {
         assert_eq!(
-            (title_of("UCT self"), title_of("")),
-            ("UCT self configuration".into(), "configuration".into())
+            (title_of(b"UCT self"), title_of(b"")),
+            (b"UCT self configuration".into(), b"configuration".into())
         );
     }
 }

@@ -43,7 +43,7 @@ pub(super) unsafe fn assign(
     on_refusal: OnRefusal,
 ) -> Result<(), Status> {
     // SAFETY: the contract of this function.
-    let before = CString::new(unsafe { field.parser.text(to) });
+    let before = unsafe { field.parser.text(to) };
     // SAFETY: as above.
     unsafe { field.parser.release(to) };
     // SAFETY: as above; what had memory has been released.
@@ -53,14 +53,15 @@ pub(super) unsafe fn assign(
     // SAFETY: the field is of a table.
     let (name, form) = unsafe { (field.name().to_string_lossy(), field.parser.help()) };
     crate::log::init_from_env();
-    tracing::error!("invalid value for {name}: '{}'. Expected: {form}", text.to_string_lossy());
+    let (text, form) = (text.to_string_lossy(), form.to_string_lossy());
+    tracing::error!("invalid value for {name}: '{text}'. Expected: {form}");
     // What the parser has refused may have left anything there, and the option can be released afterwards.
     // SAFETY: as above.
     if on_refusal == OnRefusal::Default && unsafe { read_default(table, field, to) }.is_ok() {
         return Err(Status::InvalidParam);
     }
     // SAFETY: as above.
-    if !before.is_ok_and(|before| unsafe { field.parser.read(&before, to) }) {
+    if !unsafe { field.parser.read(&before, to) } {
         // SAFETY: as above.
         unsafe { read_default(table, field, to) }?;
     }
@@ -138,7 +139,7 @@ unsafe fn set(
 ///
 /// # Safety
 /// As [`set`].
-unsafe fn get(opts: *mut c_void, table: *const Field, name: &[u8]) -> Option<String> {
+unsafe fn get(opts: *mut c_void, table: *const Field, name: &[u8]) -> Option<CString> {
     // SAFETY: the table is a program's.
     unsafe { fields(table) }.find_map(|field| {
         let from = field.of(opts);
@@ -201,11 +202,11 @@ entry! {
         let to = to.get();
         both(to, arg.cast())?;
         // SAFETY: the caller passes a string or null.
-        let text = unsafe { super::trimmed(text) }?;
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, value) = part.split_once('=').ok_or(Status::InvalidParam)?;
-            let c_string = |text: &str| CString::new(text.trim()).map_err(|_| Status::InvalidParam);
-            let (name, value) = (c_string(name)?, c_string(value)?);
+        let text = unsafe { super::trimmed_bytes(text) }?;
+        for part in text.split(|c| *c == b';').map(<[u8]>::trim_ascii).filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_at(part.iter().position(|c| *c == b'=').ok_or(Status::InvalidParam)?);
+            let c_string = |text: &[u8]| CString::new(text.trim_ascii()).map_err(|_| Status::InvalidParam);
+            let (name, value) = (c_string(name)?, c_string(&value[1..])?);
             // SAFETY: the table describes what is there.
             if unsafe { set(to, arg.cast(), &name, &value, None, true) }? == Found::Nothing {
                 return Err(Status::NoElem);
@@ -267,7 +268,7 @@ entry! {
         // SAFETY: the table describes what is there.
         let text = unsafe { get(opts, table, name.to_bytes()) }.ok_or(Status::NoElem)?;
         // SAFETY: the caller's contract.
-        unsafe { crate::info::fill_string(value, size, &text) };
+        unsafe { crate::info::fill_string(value, size, text.as_bytes()) };
         Ok(())
     }
 

@@ -5,9 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use ::ucs::Status;
 
 use super::super::global::LogComponent;
-use super::string;
 use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
-use crate::context::text_of;
+use super::{bytes_of, string};
 use crate::entry::CStatus;
 
 /// A copy of a text, in memory of `malloc`.
@@ -28,7 +27,7 @@ entry! {
     /// Prints a text.
     fn ucs_config_sprintf_string(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller's contract.
-        show_text(to, size, &unsafe { text_of(load::<*const c_char>(from)?) })
+        show_text(to, size, unsafe { bytes_of(load::<*const c_char>(from)?) })
     }
 
     /// Copies a text.
@@ -55,7 +54,7 @@ entry! {
     /// Prints the form of values, which is the argument.
     fn ucs_config_help_generic(to: TextPtr, size: usize, arg: *const c_void) {
         // SAFETY: the caller's contract.
-        show(to, size, &unsafe { text_of(arg.cast()) }).map(|_| ())
+        show(to, size, unsafe { bytes_of(arg.cast()) }).map(|_| ())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options with units: times, sizes, bandwidths and signals.
 
-use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
 use ::ucs::Status;
 
@@ -8,9 +8,8 @@ use super::super::cpu::ticks_per_second;
 use super::super::memunits::{UNITS, parse_memunits, text_of_memunits};
 use super::numbers::{AUTO, INF, ulunits_text};
 use super::text::duplicate;
-use super::trimmed;
 use super::value::{PlacePtr, TextPtr, ValuePtr, load, show, show_text, store};
-use crate::context::text_of;
+use super::{bytes_of, trimmed, trimmed_bytes};
 use crate::entry::CStatus;
 
 /// A larger number of bytes a second is printed in a larger unit, as UCX does.
@@ -150,8 +149,10 @@ entry! {
     /// Reads a device and its bandwidth.
     fn ucs_config_sscanf_bw_spec(text: *const c_char, to: PlacePtr, _arg: *const c_void) -> c_int {
         // SAFETY: the caller passes a string or null.
-        let (name, rate) = unsafe { trimmed(text) }?.split_once(':').ok_or(Status::InvalidParam)?;
-        let bytes_per_second = bandwidth(rate).ok_or(Status::InvalidParam)?;
+        let text = unsafe { trimmed_bytes(text) }?;
+        let (name, rate) = text.split_at(text.iter().position(|c| *c == b':').ok_or(Status::InvalidParam)?);
+        let rate = std::str::from_utf8(&rate[1..]).ok().and_then(bandwidth);
+        let bytes_per_second = rate.ok_or(Status::InvalidParam)?;
         let name = CString::new(name).map_err(|_| Status::InvalidParam)?;
         store(to, Some(Bandwidth { name: duplicate(&name)?, bytes_per_second }))
     }
@@ -160,16 +161,16 @@ entry! {
     fn ucs_config_sprintf_bw_spec(to: TextPtr, size: usize, from: ValuePtr, _arg: *const c_void) -> c_int {
         let Bandwidth { name, bytes_per_second } = load(from)?;
         // SAFETY: the caller's contract.
-        let name = unsafe { text_of(name) };
-        show_text(to, size, &format!("{name}:{}", text_of_bandwidth(bytes_per_second)))
+        let name = unsafe { bytes_of(name) };
+        show_text(to, size, &[name, b":", text_of_bandwidth(bytes_per_second).as_bytes()].concat())
     }
 
     /// Copies a device and its bandwidth.
     fn ucs_config_clone_bw_spec(from: ValuePtr, to: PlacePtr, _arg: *const c_void) -> CStatus {
         let Bandwidth { name, bytes_per_second } = load(from)?;
         // SAFETY: the caller's contract.
-        let name = CString::new(unsafe { text_of(name) }).map_err(|_| Status::InvalidParam)?;
-        store(to, Some(Bandwidth { name: duplicate(&name)?, bytes_per_second })).map(|_| ())
+        let name = duplicate(if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } })?;
+        store(to, Some(Bandwidth { name, bytes_per_second })).map(|_| ())
     }
 
     /// Frees the name of a device.

@@ -76,14 +76,19 @@ pub(super) fn load<T: Copy>(from: ValuePtr) -> Result<T, Status> {
 }
 
 /// Result of a function that prints a number or one of a few names: the length of the text.
-pub(super) fn show(to: TextPtr, size: usize, text: &str) -> Result<c_int, Status> {
+pub(super) fn show(to: TextPtr, size: usize, text: &(impl AsRef<[u8]> + ?Sized)) -> Result<c_int, Status> {
+    let text = text.as_ref();
     // SAFETY: the type's invariant: `size` is the argument after it.
     unsafe { crate::info::fill_string(to.0, size, text) };
     Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
 }
 
 /// Result of a function that prints a value whose text may be empty: 1, as in UCX, where 0 is a failure.
-pub(super) fn show_text(to: TextPtr, size: usize, text: &str) -> Result<c_int, Status> {
+pub(super) fn show_text(
+    to: TextPtr,
+    size: usize,
+    text: &(impl AsRef<[u8]> + ?Sized),
+) -> Result<c_int, Status> {
     show(to, size, text).map(|_| 1)
 }
 

@@ -80,7 +80,10 @@ pub use api::*;
 #[cfg(feature = "lanes")]
 pub use lane::ConnectError;
 pub use rdm::io::PeerId;
-pub use rdm::{Access, DatatypeError, GenericOps, RecvStatus, in_callback};
+pub use rdm::{
+    Access, DatatypeError, DeliveryComplete, GenericOps, Kind, PeerView, RecvKind, RecvStatus, in_callback,
+};
+pub use select::RmaOp;
 /// The crate of the services whose types appear here: a user of `ucp` needs no dependency of its own on it.
 pub use ucs;
 pub use ucs::config::Source;

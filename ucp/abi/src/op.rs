@@ -463,8 +463,7 @@ pub(crate) trait Kind {
 }
 
 /// The status of an operation that received nothing.
-pub(crate) const NOTHING: RecvStatus =
-    RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
+pub(crate) const NOTHING: RecvStatus = RecvStatus::EMPTY;
 
 /// Result of a raw operation.
 pub(crate) trait Message: Copy {

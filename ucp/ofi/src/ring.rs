@@ -37,7 +37,7 @@ impl Entry {
 }
 
 /// Stands for the sender of what has none.
-pub(crate) const NO_SOURCE: PeerId = PeerId(u32::MAX);
+pub(crate) const NO_SOURCE: PeerId = PeerId::NONE;
 
 /// The part of an entry that only operations have which have failed.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ mod cm;
 mod context;
 mod core;
 mod data;
+pub(crate) mod debug;
 mod ep;
 mod group;
 mod mem;

@@ -22,6 +22,7 @@ pub struct SharedConnectParams {
 
 /// A socket address at which clients ask to be connected: a [`Listener`] of a shared worker, whose progress
 /// serves it. Dropping it closes the socket; endpoints and requests stay.
+#[must_use = "dropping a listener closes its socket"]
 pub struct SharedListener(Locked<Listener>);
 
 // SAFETY: it holds a handle of its worker's and numbers; its callback, which is `Send`, is the worker's.

@@ -51,6 +51,7 @@
 
 mod blocking;
 mod cm;
+mod debug;
 mod ep;
 mod message;
 mod queue;

@@ -17,8 +17,8 @@ use super::message::SharedMessage;
 use super::request::SharedRequest;
 use super::shared::{Inside, Locked, Shared, Unlocked, WorkerGuard};
 use crate::api::arm_lanes;
-use crate::rdm::RdmStats;
 use crate::rdm::trace::TraceEvent;
+use crate::rdm::{LocalError, RdmStats};
 use crate::{
     Access, Address, AddressTable, Context, Diagnostics, Envelope, Error, FlushRequest, IoBufMut, Iov, Match,
     Mem, MemError, OpParams, OpStatus, PeerId, RecvData, RecvRequest, RecvStatus, RemoteWrite, Report,
@@ -285,7 +285,10 @@ impl SharedWorker {
     /// An owner of the descriptor of [`SharedWorker::event_fd`]: [`Worker::event_source`].
     pub fn event_source(&self) -> Result<Option<WorkerEvents>, Error> {
         let Some(fd) = self.event_fd()? else { return Ok(None) };
-        fd.try_clone_to_owned().map(|fd| Some(WorkerEvents::new(fd))).map_err(|_| Error::Exhausted)
+        fd.try_clone_to_owned().map(|fd| Some(WorkerEvents::new(fd))).map_err(|error| {
+            let errno = ucs::Errno::from(error);
+            Error::Local(None, LocalError::System(ucs::InternedStr::kept(&format!("dup: {errno}"))))
+        })
     }
 
     /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread, also by an operation that another thread

@@ -9,6 +9,11 @@ use crate::wire::RawAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
+impl PeerId {
+    /// No peer: that of an endpoint whose peer is not known, and of a message without a known sender.
+    pub const NONE: PeerId = PeerId(u32::MAX);
+}
+
 /// A lane to a peer: a pair of NICs, one of ours and one of its worker's. The first lane of a peer has the
 /// peer's number; further ones have their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

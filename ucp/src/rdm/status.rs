@@ -239,6 +239,11 @@ pub struct RecvStatus {
     pub cq_data: Option<u64>,
 }
 
+impl RecvStatus {
+    /// The status of an operation that has received nothing.
+    pub const EMPTY: RecvStatus = RecvStatus { len: 0, tag: 0, from: PeerId::NONE, cq_data: None };
+}
+
 /// libfabric's code for an aborted operation, in a PEER_ERROR.
 pub const ABORTED: u32 = 4127;
 

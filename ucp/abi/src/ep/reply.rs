@@ -8,7 +8,7 @@ use crate::handle::{from_handle, from_ptr};
 use crate::worker::Worker;
 
 /// Number of the peer of an endpoint that is not connected yet.
-const NO_PEER: ucp::PeerId = ucp::PeerId(u32::MAX);
+const NO_PEER: ucp::PeerId = ucp::PeerId::NONE;
 
 /// Endpoints of this library from which on those that have failed are looked for. A program that learns late
 /// of a failure may still name one of the last.

@@ -1,6 +1,6 @@
 //! Receives of many messages into one buffer: `FI_MULTI_RECV`.
 
-use ucp::{Error, IoBufMut, Match, MultiRecvMessage, PeerId, RecvStatus};
+use ucp::{Error, IoBufMut, Match, MultiRecvMessage, RecvStatus};
 
 use super::Ep;
 use super::complete::Op;
@@ -85,7 +85,7 @@ impl Ep {
         let (room, cut_message) = match message.status() {
             Err(Error::Truncated { len, room }) => {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
-                (room, Some(RecvStatus { len, tag: 0, from: PeerId(u32::MAX), cq_data: None }))
+                (room, Some(RecvStatus { len, ..RecvStatus::EMPTY }))
             }
             _ => (op.room - offset, None),
         };

@@ -26,7 +26,7 @@ const fn shown_flags(is_tagged: bool) -> u64 {
 }
 
 /// The status of a receive that has received nothing.
-const NOTHING: RecvStatus = RecvStatus { len: 0, tag: 0, from: ucp::PeerId(u32::MAX), cq_data: None };
+const NOTHING: RecvStatus = RecvStatus::EMPTY;
 
 /// A receive, as a call describes it.
 pub(super) struct Recv<'a> {

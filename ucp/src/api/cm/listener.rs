@@ -15,6 +15,7 @@ use crate::lane::ConnectError;
 
 /// A socket address at which clients ask to be connected. Progress of its worker serves it. Dropping it
 /// closes the socket; endpoints and requests stay.
+#[must_use = "dropping a listener closes its socket"]
 pub struct Listener {
     worker: Worker,
     id: ListenerId,

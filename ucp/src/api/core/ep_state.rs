@@ -33,9 +33,6 @@ pub enum ErrorMode {
     Peer(Box<dyn FnMut(Error)>),
 }
 
-/// Number of the peer of an endpoint whose peer is not known.
-pub(crate) const NO_PEER: PeerId = PeerId(u32::MAX);
-
 static NO_RAILS: Rails = Rails::new_const();
 
 /// A number that no living endpoint of the process has, of 2^32.
@@ -71,7 +68,7 @@ pub(crate) enum LinkStage {
 }
 
 pub(crate) struct EpState {
-    /// Number of the peer, [`NO_PEER`] without a link.
+    /// Number of the peer, [`PeerId::NONE`] without a link.
     peer: Cell<PeerId>,
     /// Bound below which messages may go as one packet within the call; 0 once sends are refused, and to
     /// this worker itself.
@@ -102,7 +99,7 @@ impl EpState {
     /// State of an endpoint whose peer is not known yet.
     pub(crate) fn pending(tables: Rc<EpConfig>, errors: ErrorMode) -> EpState {
         EpState {
-            peer: Cell::new(NO_PEER),
+            peer: Cell::new(PeerId::NONE),
             short_below: Cell::new(0),
             short_to_self_below: Cell::new(0),
             refusal: Cell::new(Some(Error::NotConnected)),

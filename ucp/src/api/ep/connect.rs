@@ -7,7 +7,7 @@ use uct::api::Iface as _;
 
 use crate::address::Address;
 use crate::api::core::ep_config::table_index;
-use crate::api::core::ep_state::{EpLink, EpState, NO_PEER, Rails};
+use crate::api::core::ep_state::{EpLink, EpState, Rails};
 use crate::api::core::error::{ConnectFailure, Error};
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::config::tables;
@@ -51,7 +51,7 @@ impl Worker {
 
 pub(crate) fn make_pending_ep(worker: &Worker, params: EpParams) -> Ep {
     let mut core = worker.core();
-    let tables = tables(&mut core, NO_PEER, &worker.inner.limits);
+    let tables = tables(&mut core, PeerId::NONE, &worker.inner.limits);
     let state = EpState::pending(tables, params.errors);
     Ep::from_state(worker.clone(), add_ep(&mut core, state))
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::api::core::ep_state::{EpState, ErrorMode};
+use crate::api::core::error::Error;
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::PeerView;
@@ -17,6 +18,13 @@ pub struct EpParams {
     /// [`ConnectError::Unreachable`](crate::ConnectError::Unreachable). It waits for a process that does not
     /// run, for at most half a second. Else the first operation finds out.
     pub check_peer: bool,
+}
+
+impl EpParams {
+    /// With a callback for the failure of the peer.
+    pub fn on_error(call: impl FnMut(Error) + 'static) -> Self {
+        EpParams { errors: ErrorMode::Peer(Box::new(call)), ..EpParams::default() }
+    }
 }
 
 /// Endpoint to one peer. Dropping it does not cancel sends; receives that wait for the peer's stream end as

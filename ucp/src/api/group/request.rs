@@ -65,16 +65,8 @@ impl GroupRequest {
     }
 
     /// Makes progress until the operation ends. Other members have to make progress, too.
-    pub fn wait(mut self) -> Result<Vec<u8>, Error> {
-        loop {
-            self = match self.test() {
-                Ok(result) => return result,
-                Err(request) => request,
-            };
-            if self.worker.progress() == 0 {
-                std::thread::yield_now();
-            }
-        }
+    pub fn wait(self) -> Result<Vec<u8>, Error> {
+        self.worker.run_until(|_| self.outcome.0.borrow_mut().result.take())
     }
 
     /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.

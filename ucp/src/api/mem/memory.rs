@@ -93,6 +93,7 @@ impl AllocParams {
 /// mapped memory of [`Context::mem_alloc`] keeps its mapping, which is then of pages that nobody else has.
 /// Kernel copies (`cma`) need no key and are not stopped. Dropping waits for workers of other threads that
 /// are serving a request at the moment.
+#[must_use = "dropping memory revokes its key"]
 pub struct Mem {
     domains: Arc<Domains>,
     key: MemKey,

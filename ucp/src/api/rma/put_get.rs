@@ -7,7 +7,6 @@ use std::rc::Weak;
 
 use uct::api::Ep as _;
 
-use crate::api::core::ep_state::NO_PEER;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{EMPTY_STATUS, OpStatus};
 use crate::api::core::worker_core::WorkerCore;
@@ -271,7 +270,7 @@ impl Worker {
     pub fn fence(&self) {
         let mut core = self.core();
         let eps: Vec<_> = core.eps.iter().filter_map(Weak::upgrade).collect();
-        let mut peers: Vec<_> = eps.iter().map(|ep| ep.peer()).filter(|peer| *peer != NO_PEER).collect();
+        let mut peers: Vec<_> = eps.iter().map(|ep| ep.peer()).filter(|peer| *peer != PeerId::NONE).collect();
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {

@@ -2,7 +2,7 @@
 
 use crate::api::am::recv::{handle_ams, recv_large_ams};
 use crate::api::cm::progress::handle_cm_events;
-use crate::api::core::worker_core::PollWork;
+use crate::api::core::poll::PollWork;
 use crate::api::worker::handle::Worker;
 
 /// Runs the callbacks and wakers of requests that are ready. Returns their number.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
-use crate::api::core::ep_state::{EpState, LinkStage, NO_PEER};
+use crate::api::core::ep_state::{EpState, LinkStage};
 use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage, report_refusal};
 use crate::api::core::requests::{Action, Callback, EMPTY_STATUS, RequestId, Role};
@@ -119,7 +119,7 @@ impl WorkerCore {
             && !matches!(flush.stage, Stage::Ended)
             && self.now() >= flush.deadline
         {
-            let peer = flush.peer().filter(|peer| *peer != NO_PEER);
+            let peer = flush.peer().filter(|peer| *peer != PeerId::NONE);
             flush.result = flush.result.and(Err(Error::TimedOut(peer)));
             flush.stage = Stage::Ended;
         }

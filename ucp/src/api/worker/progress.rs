@@ -15,9 +15,10 @@ use crate::address::{Address, Entry};
 use crate::api::am::recv::handle_ams;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
+use crate::api::core::poll::FastPoll;
 use crate::api::core::report::Report;
 use crate::api::core::requests::{Notify, RequestId};
-use crate::api::core::worker_core::{FastPoll, WorkerCore};
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::dispatch::{progress_full, run_ready};
 use crate::api::worker::handle::Worker;
@@ -213,7 +214,9 @@ impl Worker {
 
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("address", &format_args!("{}", self.address())).finish_non_exhaustive()
+        // Changes nothing, and may be called where the worker is in use.
+        let uid = self.inner.core.try_borrow().ok().map(|core| core.id.uid);
+        f.debug_struct("Worker").field("uid", &uid).finish_non_exhaustive()
     }
 }
 

@@ -32,6 +32,7 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 /// # let _ = (address, rkey);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "dropping the handle ends the thread and its worker"]
 pub struct WorkerThread<T> {
     jobs: Option<Sender<Job<T>>>,
     signal: WorkerSignal,

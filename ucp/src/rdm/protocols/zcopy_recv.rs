@@ -35,9 +35,6 @@ use crate::wire::ctl::ErrorRef;
 use crate::wire::rtm::{Rtm, RtmBody};
 use crate::wire::{Features, MsgClass, Packet, UserRecvQp};
 
-/// Sender of a message from a removed peer.
-const UNKNOWN_PEER: PeerId = PeerId(u32::MAX);
-
 /// State of the mode.
 #[derive(Debug)]
 pub(in crate::rdm) struct ZcopyRecv {
@@ -130,7 +127,7 @@ impl Engine {
         mode.forwarding &= forwarded.is_none();
         let from = match &forwarded {
             Some((envelope, _)) => envelope.from,
-            None => self.peers.at(wire, end.from).unwrap_or(UNKNOWN_PEER),
+            None => self.peers.at(wire, end.from).unwrap_or(PeerId::NONE),
         };
         let result = match (end.result, &forwarded) {
             (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
@@ -328,7 +325,7 @@ impl Counters {
     pub(in crate::rdm) fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
         self.stats.count_received(Protocol::UserQp, len);
         self.stats.rare.truncated += u64::from(failed);
-        if from != UNKNOWN_PEER {
+        if from != PeerId::NONE {
             let counters = self.by_peer.of(from);
             (counters.rx_pkts, counters.rx_bytes) = (counters.rx_pkts + 1, counters.rx_bytes + len as u64);
         }

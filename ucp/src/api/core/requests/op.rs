@@ -9,7 +9,6 @@ use std::task::Waker;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 
-use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
 
 use super::request_id::RequestId;
@@ -20,8 +19,7 @@ pub(crate) type ReadyCall = (Callback, RequestId, RecvStatus);
 /// Result of an operation. The status of a send has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 
-pub(crate) const EMPTY_STATUS: RecvStatus =
-    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
+pub(crate) const EMPTY_STATUS: RecvStatus = RecvStatus::EMPTY;
 
 /// Status of an operation after a `*_raw` call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -301,7 +301,7 @@ fn few_functions_take_the_whole_engine() {
         ("rails/announce.rs", 1),
         ("rails/failover.rs", 2),
         ("recv/discards.rs", 3),
-        ("recv/elsewhere.rs", 1),
+        ("recv/external_bytes.rs", 1),
         ("recv/receives.rs", 1),
         ("rma/fast_path.rs", 1),
         ("rma/ops.rs", 4),

@@ -82,7 +82,6 @@ impl ShmRemoteQp {
     }
 
     /// Whether a claim at `index` of a ring of this length may be tried.
-
     // HOT
     #[inline]
     fn granted(&self, index: u32, (head, credit): (&Head, &Credit), cache: &CreditCache, ring: u32) -> bool {

@@ -1,6 +1,8 @@
 //! Waiting for the end of an operation: of the threads that wait, one progresses and sleeps on the worker's
 //! descriptor; the others sleep until their own operation has ended or it is their turn to progress.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -8,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use ucs::Errno;
-use ucs::sync::{Follower, LeaderGroup};
+use ucs::sync::Follower;
 use ucs::sys::Sleeper;
 use ucs::sys::fd::wait_readable;
 
@@ -39,15 +41,72 @@ impl Wake for Parker {
     }
 }
 
-/// Membership of a waiting thread, which ends even if a callback panics.
-struct Member<'a> {
-    group: Option<&'a LeaderGroup>,
-    follower: &'a Arc<Follower>,
+/// Membership of a waiting thread in its worker's group.
+struct Member {
+    shared: Arc<Shared>,
+    follower: Arc<Follower>,
+    is_in: Cell<bool>,
 }
 
-impl Drop for Member<'_> {
+impl Member {
+    fn join(&self) {
+        if !self.is_in.replace(true) {
+            self.shared.waiters.join(&self.follower);
+        }
+    }
+
+    fn leave(&self) {
+        if self.is_in.replace(false) {
+            self.shared.waiters.leave(&self.follower);
+        }
+    }
+}
+
+thread_local! {
+    /// Memberships of the thread, the outermost wait first.
+    static MEMBERS: RefCell<Vec<Rc<Member>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A wait, whose membership ends with it even if a callback panics.
+struct Wait(Option<Rc<Member>>);
+
+impl Wait {
+    /// Begins a wait of the calling thread. What it is in (a future of a worker's `block_on`, a waker, a
+    /// handler of another worker) makes no progress meanwhile, so its wait must not lead a group, nor get the
+    /// lead: the thread leaves these groups until this wait is over.
+    fn begin(shared: &Arc<Shared>, follower: &Arc<Follower>) -> Wait {
+        // Inside its lock nobody else can progress a worker.
+        let leave = |outer: &Rc<Member>| {
+            if !outer.shared.is_held_here() {
+                outer.leave();
+            }
+        };
+        // A thread that ends has no list any more.
+        let _ = MEMBERS.try_with(|members| members.borrow().iter().for_each(leave));
+        if shared.is_held_here() {
+            follower.lead();
+            return Wait(None);
+        }
+        let (shared, follower) = (shared.clone(), follower.clone());
+        let member = Rc::new(Member { shared, follower, is_in: Cell::new(false) });
+        member.join();
+        let _ = MEMBERS.try_with(|members| members.borrow_mut().push(member.clone()));
+        Wait(Some(member))
+    }
+
+    /// Joins the group again if a wait within this one has left it.
+    fn rejoin(&self) {
+        if let Some(member) = &self.0 {
+            member.join();
+        }
+    }
+}
+
+impl Drop for Wait {
     fn drop(&mut self) {
-        self.group.into_iter().for_each(|group| group.leave(self.follower));
+        let Some(member) = self.0.take() else { return };
+        member.leave();
+        let _ = MEMBERS.try_with(|members| members.borrow_mut().pop());
     }
 }
 
@@ -58,21 +117,16 @@ impl Shared {
         let shared = Arc::downgrade(self);
         let waker = Waker::from(Arc::new(Parker { follower: follower.clone(), shared }));
         let mut cx = Context::from_waker(&waker);
-        // In a handler nobody else can progress.
-        let group = if self.is_held_here() { None } else { Some(&self.waiters) };
-        match group {
-            Some(group) => group.join(&follower),
-            None => follower.lead(),
-        }
-        let _member = Member { group, follower: &follower };
+        let wait = Wait::begin(self, &follower);
         let mut idle = 0;
         loop {
             // A handler's own wakers are called when it has returned, so that it looks by itself.
-            if (follower.take_wake() || group.is_none())
+            if (follower.take_wake() || wait.0.is_none())
                 && let Poll::Ready(value) = poll(&mut cx)
             {
                 return value;
             }
+            wait.rejoin();
             if follower.leads() {
                 self.lead(&follower, &mut idle);
             } else {

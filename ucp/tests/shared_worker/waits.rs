@@ -1,11 +1,11 @@
 //! Threads that sleep until their request ends, an event comes or a signal, and tasks of a runtime.
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ucp::mt::ThreadMode;
+use ucp::mt::{SharedWorker, ThreadMode};
 use ucp::{Error, Match, TAG_MASK_FULL, WaitStatus};
 
 use crate::common::context;
@@ -169,6 +169,78 @@ fn operations_of_others_wake_the_armed_descriptor(tls: &str) {
     pair.until(|| flush.is_done().unwrap());
 }
 
+/// Blocking calls within a future that a worker runs, of that worker, and of two crosswise; and one thread
+/// leaves the lead to another, which is in such a call.
+fn futures_make_blocking_calls(tls: &str) {
+    let pair = Arc::new(Shared::on(tls));
+    for (there, at) in [(&pair.ab, &pair.b), (&pair.ba, &pair.a)] {
+        there.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+        at.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    }
+    let (ended, ends) = channel();
+    // Not joined: one that hangs must not hold the test.
+    let spawn = |name: &str, tag: u64, body: &dyn Fn(Arc<Shared>) -> Box<dyn FnOnce() -> Vec<u8> + Send>| {
+        let (ended, body) = (ended.clone(), body(pair.clone()));
+        let run = move || ended.send((tag, body())).unwrap();
+        thread::Builder::new().name(name.into()).spawn(run).unwrap();
+    };
+    fn recv(worker: &SharedWorker, tag: u64) -> Vec<u8> {
+        let (received, bytes) = worker.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(8)).wait().unwrap();
+        received.unwrap();
+        bytes
+    }
+    let send = |to_b: bool, tag: u64| {
+        let ep = if to_b { &pair.ab } else { &pair.ba };
+        ep.tag_send(tag, tag.to_le_bytes().to_vec()).detach().unwrap();
+    };
+    let expect = |tags: &[u64]| {
+        let mut got: Vec<_> = tags.iter().map(|_| ends.recv_timeout(Duration::from_secs(60))).collect();
+        got.sort_by_key(|got| got.as_ref().map_or(0, |(tag, _)| *tag));
+        let wanted: Vec<_> = tags.iter().map(|tag| Ok((*tag, tag.to_le_bytes().to_vec()))).collect();
+        assert_eq!(got, wanted, "a call hangs");
+    };
+
+    spawn("in itself", 1, &|pair| Box::new(move || pair.b.block_on(async { recv(&pair.b, 1) }).unwrap()));
+    until_asleep("in itself");
+    send(true, 1);
+    expect(&[1]);
+
+    let both = Arc::new(Barrier::new(2));
+    spawn("b in a", 2, &|pair| {
+        let both = both.clone();
+        let future = |pair: Arc<Shared>| async move {
+            both.wait();
+            recv(&pair.b, 2)
+        };
+        Box::new(move || pair.a.block_on(future(pair.clone())).unwrap())
+    });
+    spawn("a in b", 3, &|pair| {
+        let both = both.clone();
+        let future = |pair: Arc<Shared>| async move {
+            both.wait();
+            recv(&pair.a, 3)
+        };
+        Box::new(move || pair.b.block_on(future(pair.clone())).unwrap())
+    });
+    ["b in a", "a in b"].into_iter().for_each(until_asleep);
+    send(true, 2);
+    send(false, 3);
+    expect(&[2, 3]);
+
+    spawn("leads", 4, &|pair| Box::new(move || recv(&pair.b, 4)));
+    until_asleep("leads");
+    spawn("a in b", 5, &|pair| Box::new(move || pair.b.block_on(async { recv(&pair.a, 5) }).unwrap()));
+    until_asleep("a in b");
+    spawn("follows", 6, &|pair| Box::new(move || recv(&pair.b, 6)));
+    until_asleep("follows");
+    send(true, 4);
+    expect(&[4]);
+    send(true, 6);
+    expect(&[6]);
+    send(false, 5);
+    expect(&[5]);
+}
+
 /// Futures of shared requests, in tasks that a runtime moves between its threads.
 fn tasks_of_a_runtime_await_messages(tls: &str) {
     let pair = Shared::on(tls);
@@ -211,6 +283,7 @@ on! {
         signal_ends_a_wait
         armed_descriptor_is_readable
         operations_of_others_wake_the_armed_descriptor
+        futures_make_blocking_calls
         tasks_of_a_runtime_await_messages
     ]
     posix: "posix",

@@ -125,10 +125,11 @@ impl LeaderGroup {
         }
     }
 
-    /// Leaves the group. The thread that has waited longest leads it after its leader.
+    /// Leaves the group, which the thread may join again. The thread that has waited longest leads the group
+    /// after its leader.
     pub fn leave(&self, me: &Arc<Follower>) {
         let mut members = self.members();
-        if !me.leads() {
+        if !me.leads.swap(false, Ordering::SeqCst) {
             members.followers.retain(|other| !Arc::ptr_eq(other, me));
         } else if members.followers.is_empty() {
             members.has_leader = false;
@@ -209,17 +210,30 @@ mod tests {
 
         /// Thread `n` waits, as `Shared::block_on` of `ucp` does.
         fn wait(&self, n: usize) {
+            self.wait_as(&Follower::current(), n, || {});
+        }
+
+        /// Thread `n` waits, and leaves the group for a wait within its poll.
+        fn wait_and_leave_meanwhile(&self, n: usize) {
             let me = Follower::current();
-            self.group.join(&me);
-            while !(me.take_wake() && self.poll(n, &me)) {
+            self.wait_as(&me, n, || {
+                self.group.leave(&me);
+                self.group.join(&me);
+            });
+        }
+
+        fn wait_as(&self, me: &Arc<Follower>, n: usize, after_poll: impl Fn()) {
+            self.group.join(me);
+            while !(me.take_wake() && self.poll(n, me)) {
+                after_poll();
                 if me.leads() {
                     self.progress();
-                    self.sleep(&me);
+                    self.sleep(me);
                 } else {
                     me.park();
                 }
             }
-            self.group.leave(&me);
+            self.group.leave(me);
         }
     }
 
@@ -266,6 +280,21 @@ mod tests {
             waits.end(0);
             leaving.join().unwrap();
             waiting.join().unwrap();
+            assert!(!waits.group.members().has_leader);
+        });
+    }
+
+    /// A thread leaves the group and joins it again while its end comes, and the lead to it or from it.
+    #[test]
+    fn loom_leader_that_leaves_and_comes_back_is_woken() {
+        crate::sync::model_bounded(2, || {
+            let waits = Waits::new(true);
+            let other = {
+                let waits = waits.clone();
+                thread::spawn(move || waits.wait_and_leave_meanwhile(1))
+            };
+            waits.wait(0);
+            other.join().unwrap();
             assert!(!waits.group.members().has_leader);
         });
     }

@@ -185,8 +185,8 @@ impl Inside<'_> {
 }
 
 impl Shared {
-    /// Wakes the thread that sleeps for work, if there is some that no arrival will start, and the program
-    /// that sleeps on the armed descriptor, if that does not tell of it. Inside.
+    /// Wakes the thread that sleeps for work, if there is some that no arrival will start, and those that
+    /// sleep for events or on the armed descriptor, if that does not tell of it. Inside.
     #[cold]
     fn wake_for_work(&self) {
         if !self.worker.inner.awaits_arrivals_only() {
@@ -194,6 +194,7 @@ impl Shared {
         }
         if self.worker.inner.needs_wakeup() {
             self.wakeup.wake_armed_fd();
+            self.wakeup.wake_event_sleepers();
         }
     }
 

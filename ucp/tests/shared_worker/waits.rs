@@ -1,15 +1,16 @@
 //! Threads that sleep until their request ends, an event comes or a signal, and tasks of a runtime.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ucp::mt::{SharedWorker, ThreadMode};
-use ucp::{Error, Match, TAG_MASK_FULL, WaitStatus};
+use ucp::{Context, Error, Match, TAG_MASK_FULL, WaitStatus};
 
-use crate::common::context;
-use crate::{Shared, message, named, until_asleep};
+use crate::common::{self, context};
+use crate::{Shared, connect, message, named, until_asleep};
 
 /// Threads asleep in a wait for their own requests are woken by the thread that completes these, and by
 /// arrivals if there is none.
@@ -169,6 +170,66 @@ fn operations_of_others_wake_the_armed_descriptor(tls: &str) {
     pair.until(|| flush.is_done().unwrap());
 }
 
+/// An operation that another thread begins, and that needs progress, ends the wait of a thread.
+fn operations_of_others_end_a_wait(tls: &str) {
+    // No timer hides a lost wake-up.
+    let source = common::source(tls).with("UCX_KEEPALIVE_INTERVAL", "1000000s");
+    let context = Context::configured(source).unwrap();
+    let [a, b] = [(); 2].map(|()| context.shared_worker(ThreadMode::Multi).unwrap());
+    let (ab, waits, stop) = (connect(&a, &b), &AtomicU32::new(0), &AtomicBool::new(false));
+    ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+    b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    let until_waiting = || {
+        // What is left to do first keeps it awake for a while.
+        let mut before = u32::MAX;
+        while before != waits.load(SeqCst) {
+            before = waits.load(SeqCst);
+            thread::sleep(Duration::from_millis(100));
+            until_asleep("waits");
+        }
+        before
+    };
+    let until_awake = |before: u32| {
+        let start = Instant::now();
+        while waits.load(SeqCst) == before && start.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let is_awake = waits.load(SeqCst) != before;
+        if !is_awake {
+            stop.store(true, SeqCst);
+            a.signal();
+        }
+        is_awake
+    };
+    let there = a.clone();
+    thread::scope(|scope| {
+        named(scope, "waits", move || {
+            while !stop.load(SeqCst) {
+                while there.progress().unwrap() > 0 {}
+                there.wait(Some(Duration::from_secs(100))).unwrap();
+                waits.fetch_add(1, SeqCst);
+            }
+        });
+        let before = until_waiting();
+        let sends: Vec<_> = (0..200).map(|_| ab.tag_send(1, vec![1; 3000])).collect();
+        assert!(until_awake(before), "{} sends wait untold", sends.len());
+        let start = Instant::now();
+        while !sends.iter().all(|send| send.is_done().unwrap()) {
+            b.progress().unwrap();
+            while b.discard(Match::tagged(1, TAG_MASK_FULL)).unwrap().is_some() {}
+            assert!(start.elapsed() < Duration::from_secs(60), "they do not end");
+        }
+        let before = until_waiting();
+        let flush = ab.flush_within(Duration::from_secs(50));
+        assert!(until_awake(before), "a flush with a timer");
+        while !flush.is_done().unwrap() {
+            b.progress().unwrap();
+        }
+        stop.store(true, SeqCst);
+        a.signal();
+    });
+}
+
 /// Blocking calls within a future that a worker runs, of that worker, and of two crosswise; and one thread
 /// leaves the lead to another, which is in such a call.
 fn futures_make_blocking_calls(tls: &str) {
@@ -283,6 +344,7 @@ on! {
         signal_ends_a_wait
         armed_descriptor_is_readable
         operations_of_others_wake_the_armed_descriptor
+        operations_of_others_end_a_wait
         futures_make_blocking_calls
         tasks_of_a_runtime_await_messages
     ]

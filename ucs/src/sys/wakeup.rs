@@ -13,6 +13,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bit of the sleepers: the descriptor handed out is armed.
 const FD_ARMED: u32 = 1 << 31;
+/// Among the sleepers for work: one that sleeps for events, and is woken for work as well.
+const FOR_BOTH: u32 = 1 << 16;
+/// The sleepers of the group itself.
+const OWN: u32 = FOR_BOTH - 1;
 
 /// Two groups of sleepers and a count of events. Counting and registering is for the holder of the owner's
 /// lock; any thread may wake.
@@ -37,6 +41,8 @@ struct ArmedFd {
 /// A thread that sleeps, or is about to, until it drops this.
 pub struct Sleeper<'a> {
     group: &'a Sleepers,
+    /// The other group, if it counts there as [`FOR_BOTH`].
+    also: Option<&'a Sleepers>,
     wake: &'a EventFd,
 }
 
@@ -63,7 +69,7 @@ impl Sleepers {
         let _guard = self.sleep_lock();
         // SYNC(wakeup): either `wake` sees this sleeper, or the sleeper sees what was done before `wake`.
         self.sleepers.fetch_add(1, Ordering::AcqRel);
-        Ok(Sleeper { group: self, wake })
+        Ok(Sleeper { group: self, also: None, wake })
     }
 
     /// Wakes the threads, and takes `disarmed` of the bits. True if the armed descriptor was among these.
@@ -71,7 +77,7 @@ impl Sleepers {
     fn wake(&self, disarmed: u32) -> bool {
         // SYNC(wakeup)
         let before = self.sleepers.fetch_and(!disarmed, Ordering::AcqRel);
-        if before & !FD_ARMED != 0 {
+        if before & OWN != 0 {
             self.wake.get().into_iter().for_each(signal);
         }
         before & disarmed != 0
@@ -131,7 +137,15 @@ impl Wakeup {
         }
     }
 
-    /// Whether a thread sleeps for work, or the descriptor is armed for it.
+    /// Wakes the threads that sleep for events, as other work has been added that no arrival will start.
+    pub fn wake_event_sleepers(&self) {
+        // SYNC(wakeup)
+        if self.for_work.sleepers.load(Ordering::Acquire) & !FD_ARMED >= FOR_BOTH {
+            self.for_events.wake(0);
+        }
+    }
+
+    /// Whether a thread sleeps for work or for events, or the descriptor is armed for work.
     // HOT
     #[inline]
     pub fn has_work_sleepers(&self) -> bool {
@@ -149,9 +163,14 @@ impl Wakeup {
         self.armed_fd.get().into_iter().for_each(|armed_fd| signal(&armed_fd.event));
     }
 
-    /// Registers a thread that sleeps until another one has counted events.
+    /// Registers a thread that sleeps until another one has counted events, or wakes it for added work by
+    /// [`Wakeup::wake_event_sleepers`].
     pub fn event_sleeper(&self) -> Result<Sleeper<'_>, Errno> {
-        self.for_events.sleeper()
+        let mut sleeper = self.for_events.sleeper()?;
+        // SYNC(wakeup)
+        self.for_work.sleepers.fetch_add(FOR_BOTH, Ordering::AcqRel);
+        sleeper.also = Some(&self.for_work);
+        Ok(sleeper)
     }
 
     /// Registers a thread that sleeps until another one has added work.
@@ -197,10 +216,13 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
+        if let Some(also) = self.also {
+            also.sleepers.fetch_sub(FOR_BOTH, Ordering::AcqRel);
+        }
         let _guard = self.group.sleep_lock();
         let before = self.group.sleepers.fetch_sub(1, Ordering::AcqRel);
         // A wake-up meanwhile is not lost: sleepers look for events before they sleep again.
-        if before & !FD_ARMED == 1 {
+        if before & OWN == 1 {
             let _ = self.wake.clear();
         }
     }
@@ -245,7 +267,20 @@ mod tests {
         assert!(is_readable(armed_fd));
         assert_eq!(wakeup.count(), 4);
         own.clear().unwrap();
+        drop(thread);
+        let (four, thread) = (wakeup.work_sleeper().unwrap(), wakeup.event_sleeper().unwrap());
+        assert!(is_readable(three.fd()), "since it was woken");
         drop((three, thread));
+        let three = wakeup.event_sleeper().unwrap();
+        assert!(wakeup.has_work_sleepers() && !is_readable(three.fd()) && !is_readable(four.fd()));
+        wakeup.wake_event_sleepers();
+        assert!(is_readable(three.fd()) && !is_readable(four.fd()), "each group by itself");
+        drop(three);
+        assert!(wakeup.has_work_sleepers());
+        wakeup.wake_event_sleepers();
+        wakeup.wake_for_work();
+        assert!(is_readable(four.fd()));
+        drop(four);
         wakeup.wake_armed_fd();
         assert!(!is_readable(armed_fd) && !wakeup.has_work_sleepers(), "not armed for work");
         wakeup.arm_for_work();

@@ -170,8 +170,9 @@ impl RmaOnlyEp {
             md.rkey_from_mr_key(owner, header_at, header_len as u64).ok()?,
             md.rkey_from_mr_key(owner, at, piece.len).ok()?,
         );
-        let local = [Iov::new(header.as_mut_ptr().cast(), header_len, None), Iov::new(to, len, None)];
-        let remote = [RemoteIov::new(header_at, header_len, &keys.0), RemoteIov::new(at, len, &keys.1)];
+        // The header last: if it is current, the bytes were the peer's to give when they were read.
+        let local = [Iov::new(to, len, None), Iov::new(header.as_mut_ptr().cast(), header_len, None)];
+        let remote = [RemoteIov::new(at, len, &keys.1), RemoteIov::new(header_at, header_len, &keys.0)];
         // SAFETY: `header` is ours, the rest the caller's promise.
         let sent = unsafe { ep.get_sgl(&local, &remote, Comp::None) };
         Some(sent == Ok(Sent::Done) && regions.is_current(&header))
@@ -495,6 +496,7 @@ fn decode_address(address: &RmaAddress) -> AddrBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdm::{MemTable, Region};
 
     #[test]
     fn address_round_trips() {
@@ -590,5 +592,29 @@ mod tests {
         };
         assert_eq!((entry(&rma_only), entry(&third)), ([true, false, false], [false; 3]));
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn bytes_are_read_before_the_version_that_vouches_for_them() {
+        let Some(rma_only) = open(&Source::empty()) else { return };
+        let (_posix, lane_ep) = lane_ep();
+        let (table, mut bytes) = (MemTable::new(3), [7u8; 8]);
+        let start = bytes.as_mut_ptr();
+        // SAFETY: the bytes stay until the end, and are only read meanwhile.
+        let region = unsafe { Region::new(start, bytes.len(), Access::READ) }.unwrap();
+        let key = table.add(region).unwrap();
+        let at = table.publish();
+        rma_only.publish(at);
+        let ep = RmaOnlyEp::new(rma_only.entry(), lane_ep.peer_process());
+        let piece = RmaIov { addr: start.expose_provenance() as u64, len: 8, key: key.0 };
+        assert!(ep.resolve(Some(&rma_only), &piece, Access::READ).is_some());
+        let mut to = [0u8; 8];
+        // SAFETY: `to` has room for the piece.
+        assert_eq!(unsafe { ep.read(Some(&rma_only), &piece, to.as_mut_ptr()) }, Some(true));
+        assert_eq!(to, bytes);
+        // An owner that takes the memory back between the two changes the version: here the bytes do.
+        let version = std::ptr::with_exposed_provenance_mut(at as usize + size_of::<u64>());
+        // SAFETY: a word of the table, which is atomic, and which nobody else uses now.
+        assert_eq!(unsafe { ep.read(Some(&rma_only), &piece, version) }, Some(false));
     }
 }

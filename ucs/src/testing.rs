@@ -1,5 +1,7 @@
-//! For tests: reports those that cannot run on this machine, waits for servers, and checks tables of
+//! For tests: reports those that cannot run on this machine, waits for servers, forks, and checks tables of
 //! documents.
+
+#![allow(unsafe_code)]
 
 use std::fmt::Display;
 use std::io::Write;
@@ -27,6 +29,27 @@ pub fn wait_for_listener(port: u16) {
     while !tables().iter().any(|table| table.lines().any(is_listening)) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody listens on port {port}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Drops something in a forked child, which must end, and returns what the parent has of it.
+pub fn drop_in_child<T>(it: T) -> T {
+    // SAFETY: the child drops what it has got a copy of, and ends; a signal ends it if it hangs.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: no memory is touched.
+            unsafe { libc::alarm(20) };
+            drop(it);
+            // SAFETY: ends the child without the exit handlers of the test's process.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is valid.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child hung or failed");
+            it
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ucs::Errno;
-use ucs::sys::{Epoll, EventFd, Interest};
+use ucs::sys::{Epoll, EventFd, Interest, proc};
 use ucs::time::{Clock as _, Monotonic};
 
 use super::conn::{start_connect, start_listen};
@@ -56,6 +56,8 @@ pub struct SockListener(ListenerId);
 pub struct SockCm {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Process of the thread.
+    pid: u32,
 }
 
 struct Shared {
@@ -97,7 +99,7 @@ impl SockCm {
         let body = move || run(&of_thread, &epoll, on_event);
         let thread = std::thread::Builder::new().name("ucp-sock-cm".into()).spawn(body);
         let thread = thread.map_err(Errno::from)?;
-        Ok(SockCm { shared, thread: Some(thread) })
+        Ok(SockCm { shared, thread: Some(thread), pid: proc::pid() })
     }
 
     /// Listens at `addr`; port 0: any free one. Returns the address with its port. `number` names the
@@ -200,6 +202,11 @@ fn translate(exchanges: &mut Exchanges<u64, u64>, event: CmEvent<u64, u64>) -> O
 
 impl Drop for SockCm {
     fn drop(&mut self) {
+        if self.pid != proc::pid() {
+            // A forked child has no such thread, and shares descriptors with its parent.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.is_over.store(true, Ordering::Release);
         let _ = self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
@@ -225,6 +232,16 @@ mod tests {
     fn sock_cm() -> (SockCm, Receiver<SockCmEvent>) {
         let (to, events) = channel();
         (SockCm::new(move |event| drop(to.send(event))).unwrap(), events)
+    }
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_the_thread_of_its_parent() {
+        let (cm, events) = sock_cm();
+        let cm = ucs::testing::drop_in_child(cm);
+        let (listener, at) = cm.listen("127.0.0.1:0".parse().unwrap(), 5).unwrap();
+        drop(TcpStream::connect(at).unwrap());
+        cm.unlisten(listener);
+        drop((cm, events));
     }
 
     fn next(events: &Receiver<SockCmEvent>) -> SockCmEvent {

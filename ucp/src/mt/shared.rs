@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ucs::sync::{LeaderGroup, LockError, RecursiveGuard, RecursiveLock, ThreadMode, this_thread};
-use ucs::sys::Wakeup;
+use ucs::sys::{Wakeup, proc};
 
 use crate::Worker;
 
 pub(super) struct Shared {
     lock: RecursiveLock,
+    /// Process that made it.
+    pid: u32,
     worker: Worker,
     pub(super) wakeup: Wakeup,
     /// Threads that wait for operations of the worker.
@@ -38,6 +40,7 @@ impl Shared {
         worker.inner.wakers.collect();
         Arc::new(Shared {
             lock: RecursiveLock::new(mode, this_thread()),
+            pid: proc::pid(),
             worker,
             wakeup: Wakeup::new(),
             waiters: LeaderGroup::default(),
@@ -126,6 +129,18 @@ impl Shared {
     /// Goes in for what cannot fail. `None`: the worker is another thread's ([`ThreadMode::Single`]).
     pub(super) fn enter_waiting<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
         let guard = self.lock.enter_waiting();
+        guard.map(|guard| Inside { shared: self, guard: Some(guard), adds_work: true })
+    }
+
+    /// Whether this process got it by a fork: threads that are inside need not be here.
+    fn is_inherited(&self) -> bool {
+        self.pid != proc::pid()
+    }
+
+    /// Goes in to drop something. `None`: the worker is another thread's, or is inherited, and a thread of
+    /// the parent was inside.
+    fn enter_to_drop<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
+        let guard = self.lock.enter_to_drop(|| self.is_inherited());
         guard.map(|guard| Inside { shared: self, guard: Some(guard), adds_work: true })
     }
 
@@ -446,8 +461,10 @@ impl<T: OfWorker> Locked<T> {
 impl<T: OfWorker> Drop for Locked<T> {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        match self.shared.enter_waiting() {
+        match self.shared.enter_to_drop() {
             Some(_inside) => drop(object),
+            // Nobody drops it later, and the list of those to be dropped may be locked for ever.
+            None if self.shared.is_inherited() => std::mem::forget(object),
             None => self.shared.abandoned.add(object),
         }
     }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle, ThreadId};
 
+use ucs::sys::proc;
+
 use super::{SharedWorker, ThreadMode};
 
 /// A progress thread of a worker of [`ThreadMode::Multi`], ended and joined on drop. Other threads that wait
@@ -18,6 +20,8 @@ pub struct ProgressThread {
     worker: SharedWorker,
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
+    /// Process of the thread.
+    pid: u32,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +68,8 @@ impl SharedWorker {
             }
         };
         let thread = thread::Builder::new().name("ucp-progress".into()).spawn(body)?;
-        Ok(ProgressThread { stop, worker: self.clone(), id: thread.thread().id(), thread: Some(thread) })
+        let (id, pid) = (thread.thread().id(), proc::pid());
+        Ok(ProgressThread { stop, worker: self.clone(), id, thread: Some(thread), pid })
     }
 }
 
@@ -77,6 +82,11 @@ impl ProgressThread {
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
+        if self.pid != proc::pid() {
+            // A forked child has no such thread, and shares descriptors with its parent.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.stop.set();
         if thread::current().id() == self.id || self.worker.shared.is_held_here() {
             return;
@@ -84,5 +94,53 @@ impl Drop for ProgressThread {
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
             tracing::warn!("a handler or callback panicked in a progress thread");
         }
+    }
+}
+
+#[cfg(all(test, feature = "lanes"))]
+mod tests {
+    #![allow(unsafe_code)]
+
+    use std::sync::mpsc::channel;
+
+    use ucs::config::Source;
+    use ucs::testing::drop_in_child;
+
+    use super::*;
+    use crate::Context;
+    use crate::mt::SharedEpParams;
+
+    fn worker() -> SharedWorker {
+        let context = Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
+        context.shared_worker(ThreadMode::Multi).unwrap()
+    }
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_a_progress_thread_of_its_parent() {
+        let thread = drop_in_child(worker().spawn_progress().unwrap());
+        assert!(thread.is_running());
+    }
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_a_thread_of_its_parent_that_is_inside() {
+        let worker = worker();
+        let ep = worker.connect(&worker.address().unwrap(), SharedEpParams::default()).unwrap();
+        let request = worker.tag_recv(1, crate::TAG_MASK_FULL, vec![0; 8]);
+        let ((tell, inside), (leave, told)) = (channel(), channel::<()>());
+        thread::scope(|scope| {
+            let worker = &worker;
+            scope.spawn(move || {
+                let stays = |_: &crate::Worker| {
+                    tell.send(()).unwrap();
+                    told.recv().unwrap();
+                };
+                // SAFETY: nothing of the plain worker is used.
+                unsafe { worker.with(stays) }.unwrap();
+            });
+            inside.recv().unwrap();
+            let kept = drop_in_child((ep, request));
+            leave.send(()).unwrap();
+            drop(kept);
+        });
     }
 }

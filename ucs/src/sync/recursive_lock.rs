@@ -194,6 +194,18 @@ impl RecursiveLock {
         }
     }
 
+    /// Goes in as [`RecursiveLock::enter_waiting`], for a drop. `None` as well if another thread is inside
+    /// and `is_orphan` says that the lock is that of the process that forked this one: its holder is gone.
+    pub fn enter_to_drop(&self, is_orphan: impl FnOnce() -> bool) -> Option<RecursiveGuard<'_>> {
+        let me = this_thread();
+        match self.lock(me) {
+            LockResult::Locked => Some(RecursiveGuard::new(self)),
+            LockResult::Busy if is_orphan() => None,
+            LockResult::Busy => Some(self.wait(me)),
+            LockResult::WrongThread => None,
+        }
+    }
+
     /// Waits for the lock with growing pauses.
     #[cold]
     fn wait(&self, me: ThreadKey) -> RecursiveGuard<'_> {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::config::Source;
 use ucs::sync::{LockError, RecursiveGuard, RecursiveLock, this_thread};
-use ucs::sys::Wakeup;
+use ucs::sys::{Wakeup, proc};
 
 /// In which thread a handler may be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +67,8 @@ const MOST_BYTES: usize = 4 << 20;
 
 pub(super) struct Shared {
     lock: RecursiveLock,
+    /// Process that opened it.
+    pid: u32,
     traced: Cell<bool>,
     attr: IfaceAttr,
     device_addr: AddrBuf,
@@ -114,11 +116,12 @@ impl Shared {
         Ok(self.lock.try_enter()?)
     }
 
-    /// Locks to drop something: waits in every mode. `None`: another thread's interface; the object leaks.
+    /// Locks to drop something: waits in every mode. `None`: the object leaks, of another thread's interface,
+    /// or in a forked child of one that another thread of the parent is inside.
     pub(super) fn lock_for_drop(&self) -> Option<RecursiveGuard<'_>> {
-        let guard = self.lock.enter_waiting();
+        let guard = self.lock.enter_to_drop(|| self.pid != proc::pid());
         if guard.is_none() {
-            tracing::warn!("an object of a single-threaded interface is dropped by another thread: leaked");
+            tracing::warn!("an object of an interface that this thread cannot enter is dropped: leaked");
         }
         guard
     }
@@ -243,6 +246,7 @@ impl Iface {
         attr.caps.remove(api::Caps::USER_RECV);
         let shared = Shared {
             lock: RecursiveLock::new(mode, this_thread()),
+            pid: proc::pid(),
             traced: Cell::new(false),
             attr,
             device_addr,

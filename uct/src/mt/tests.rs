@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use ucs::config::Source;
+use ucs::testing::drop_in_child;
 
 fn open(tl: &str, mode: ThreadMode) -> Iface {
     let dev = if tl == "efa" { "softefa0" } else { "memory" };
@@ -47,32 +48,31 @@ fn single_refuses_other_threads() {
     assert!(iface.spawn_progress().is_err());
 }
 
-/// Drops something in a forked child, which must end.
-fn drop_in_child<T>(it: T) -> T {
-    // SAFETY: the child drops what it has got a copy of, and ends; a signal ends it if it hangs.
-    match unsafe { libc::fork() } {
-        0 => {
-            // SAFETY: no memory is touched.
-            unsafe { libc::alarm(20) };
-            drop(it);
-            // SAFETY: ends the child without the exit handlers of the test's process.
-            unsafe { libc::_exit(0) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: `status` is valid.
-            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-            assert_eq!(status, 0, "the child hung in a join");
-            it
-        }
-    }
-}
-
 #[test]
 fn a_forked_child_does_not_wait_for_threads_of_its_parent() {
     let iface = open("posix", ThreadMode::Multi);
     let thread = drop_in_child(iface.spawn_progress().unwrap());
     assert!(thread.is_running());
+}
+
+#[test]
+fn a_forked_child_does_not_wait_for_a_thread_of_its_parent_that_is_inside() {
+    let iface = open("posix", ThreadMode::Multi);
+    let [ep, other] = [(); 2].map(|()| iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap());
+    assert_eq!(ep.ensure_connected(), Ok(()));
+    let ((tell, inside), (leave, told)) = (mpsc::channel(), mpsc::channel::<()>());
+    let stays = std::thread::spawn(move || {
+        ep.am_bcopy(1, |_| {
+            tell.send(()).unwrap();
+            told.recv().unwrap();
+            4
+        })
+    });
+    inside.recv().unwrap();
+    let other = drop_in_child(other);
+    leave.send(()).unwrap();
+    drop(other);
+    assert_eq!(stays.join().unwrap(), Ok(4));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, ThreadId};
 
+use ucs::sys::proc;
+
 use crate::api::worker::handle::Worker;
 use crate::api::worker::signal::WorkerSignal;
 
@@ -38,6 +40,8 @@ pub struct WorkerThread<T> {
     signal: WorkerSignal,
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
+    /// Process of the thread.
+    pid: u32,
 }
 
 /// Error of [`WorkerThread::spawn`].
@@ -88,7 +92,9 @@ impl<T: 'static> WorkerThread<T> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
         let id = thread.thread().id();
         match ready_rx.recv() {
-            Ok(Ok(signal)) => Ok(WorkerThread { jobs: Some(jobs), signal, id, thread: Some(thread) }),
+            Ok(Ok(signal)) => {
+                Ok(WorkerThread { jobs: Some(jobs), signal, id, thread: Some(thread), pid: proc::pid() })
+            }
             Ok(Err(e)) => Err(e),
             Err(_) => match thread.join() {
                 Err(panic) => resume_unwind(panic),
@@ -137,6 +143,12 @@ impl<T: 'static> WorkerThread<T> {
 
 impl<T> WorkerThread<T> {
     fn end(&mut self) -> Result<(), Panic> {
+        if self.pid != proc::pid() {
+            // A forked child has no such thread, and shares the descriptor with its parent. Locks of the
+            // queue may be held for ever.
+            std::mem::forget((self.jobs.take(), self.thread.take()));
+            return Ok(());
+        }
         self.jobs = None;
         self.signal.signal();
         match self.thread.take() {
@@ -184,5 +196,21 @@ fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>) {
         if worker.wait(None).is_err() {
             thread::yield_now();
         }
+    }
+}
+
+#[cfg(all(test, feature = "lanes"))]
+mod tests {
+    use super::*;
+    use crate::Context;
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_the_thread_of_its_parent() {
+        let make = || {
+            let context = Context::configured(ucs::config::Source::empty().with("UCX_TLS", "posix"));
+            Ok::<_, std::convert::Infallible>((context.unwrap().worker().unwrap(), 7))
+        };
+        let served = ucs::testing::drop_in_child(WorkerThread::spawn("served", make).unwrap());
+        assert_eq!(served.run(|_, seven| *seven).unwrap(), 7);
     }
 }

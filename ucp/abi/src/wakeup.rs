@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ::ucs::Status;
 use ucp::mt::SharedWorker;
@@ -20,6 +20,12 @@ pub(crate) const WAKEUP_EDGE: c_uint = 1 << 16;
 fn has_no_events() -> Status {
     tracing::error!("the worker has no descriptor to wait on");
     Status::Unsupported
+}
+
+/// Waits a while for another value than the first.
+fn watch<T: PartialEq>(value: impl Fn() -> T) {
+    let seen = value();
+    ucp::wait_while(|| value() == seen);
 }
 
 /// Adds a worker's events to a descriptor of the program, which is one of epoll.
@@ -77,16 +83,23 @@ entry! {
         worker.shared_here().wait(None).map(drop).map_err(|_| Status::IoError)
     }
 
-    /// Waits a while for a change of a word, which may have come when it returns.
+    /// Waits a while for a change of memory, which may have come when it returns. It looks at as many bytes
+    /// as the address is aligned to, up to 8: variables of programs have 1, 2, 4 or 8.
     fn ucp_worker_wait_mem(worker: *mut Worker, address: *mut c_void) {
         checked(worker)?;
-        let word = address.cast::<u64>();
-        if word.is_null() || !word.is_aligned() {
-            return Err(invalid("ucp_worker_wait_mem: the address is null or not aligned to 8 bytes"));
+        if address.is_null() {
+            return Err(invalid("ucp_worker_wait_mem: the address is null"));
         }
-        // SAFETY: the caller passes a word that peers change; it is read as an atomic one.
-        let word = unsafe { AtomicU64::from_ptr(word) };
-        ucp::wait_mem(word, word.load(Ordering::Acquire));
+        // SAFETY: the caller passes the address of a variable that peers change. It is aligned for the type,
+        // the bytes lie in the page of the variable, and they are read as an atomic value.
+        unsafe {
+            match address.addr() % 8 {
+                0 => watch(|| AtomicU64::from_ptr(address.cast()).load(Ordering::Acquire)),
+                4 => watch(|| AtomicU32::from_ptr(address.cast()).load(Ordering::Acquire)),
+                2 | 6 => watch(|| AtomicU16::from_ptr(address.cast()).load(Ordering::Acquire)),
+                _ => watch(|| AtomicU8::from_ptr(address.cast()).load(Ordering::Acquire)),
+            }
+        }
         Ok(())
     }
 

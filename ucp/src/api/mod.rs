@@ -87,7 +87,7 @@ pub use worker::armed::WorkerEvents;
 pub(crate) use worker::armed::arm_lanes;
 pub use worker::diagnostics::Diagnostics;
 pub use worker::handle::{AmMessage, WeakWorker, Worker};
-pub use worker::signal::{WorkerSignal, wait_mem};
+pub use worker::signal::{WorkerSignal, wait_mem, wait_while};
 pub(crate) use worker::sleep::SleepPlan;
 pub use worker::sleep::WaitStatus;
 pub use worker::thread::{JobError, SpawnError, WorkerThread};

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 static volatile int stop;
 
@@ -176,12 +177,32 @@ static void requests(pair_t *pair)
     ucp_worker_destroy(other);
 }
 
+/* Variables of each size and alignment can be watched: nothing is said of them. */
+static void waits_for_variables(pair_t *pair)
+{
+    FILE *said = tmpfile();
+    int kept   = dup(STDERR_FILENO);
+    uint64_t words[2] = {0};
+    int at;
+
+    CHECK((said != NULL) && (kept >= 0));
+    CHECK(dup2(fileno(said), STDERR_FILENO) == STDERR_FILENO);
+    for (at = 0; at < 8; ++at) {
+        ucp_worker_wait_mem(pair->a, (char*)words + at);
+    }
+    CHECK(dup2(kept, STDERR_FILENO) == STDERR_FILENO);
+    CHECK(lseek(fileno(said), 0, SEEK_END) == 0);
+    close(kept);
+    fclose(said);
+}
+
 static void waits(pair_t *pair)
 {
     uint64_t word = 1;
     time_t end    = time(NULL) + 60;
 
     ucp_worker_wait_mem(pair->a, &word); /* returns after a while */
+    waits_for_variables(pair);
     while (ucp_worker_arm(pair->b) == UCS_ERR_BUSY) {
         progress(pair);
         CHECK(time(NULL) < end);

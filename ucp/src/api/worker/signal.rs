@@ -102,9 +102,14 @@ impl Signals {
 /// leave the cache line to whoever writes the word. For words that peers write directly: no worker makes
 /// progress, so call [`Worker::progress`](crate::Worker::progress) between two waits.
 pub fn wait_mem(word: &AtomicU64, seen: u64) -> bool {
+    wait_while(|| word.load(Ordering::Acquire) == seen)
+}
+
+/// Waits as [`wait_mem`] does, for memory of another form, until `is_same` says no; returns whether it has.
+pub fn wait_while(mut is_same: impl FnMut() -> bool) -> bool {
     let hint = SpinHint::measured();
     for _ in 0..POLLS {
-        if word.load(Ordering::Acquire) != seen {
+        if !is_same() {
             return true;
         }
         hint.pause();

@@ -209,8 +209,8 @@ impl Ep {
         if let Some(stx) = unsafe { self.stx.replace(std::ptr::null()).as_ref() } {
             stx.users().remove();
         }
-        self.unbind_srx();
         self.leave_all();
+        self.unbind_srx();
         if let Some(av) = self.av() {
             av.remove_ep(self);
             self.av.set(std::ptr::null());

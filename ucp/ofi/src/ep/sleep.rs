@@ -33,6 +33,7 @@ impl Ep {
         let Ok(timer) = self.timer() else { return false };
         self.adopt();
         self.inside(|plain| {
+            self.await_shared();
             self.collect_kept(plain);
             if !self.shared.arm().unwrap_or(false) {
                 return false;

@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ucp::{Iov, Layout, Match, SharedRecvs};
 
@@ -33,6 +35,10 @@ pub(crate) struct Srx {
     domain: *const Domain,
     users: UserCount,
     recvs: SharedRecvs<Posted>,
+    /// Endpoints that take receives.
+    eps: Mutex<Vec<*const Ep>>,
+    /// Somebody may sleep on one of them.
+    is_awaited: AtomicBool,
     /// Most receives that wait.
     size: usize,
     op_flags: Cell<u64>,
@@ -127,6 +133,8 @@ pub(crate) unsafe fn open(
         domain,
         users: UserCount::default(),
         recvs: SharedRecvs::default(),
+        eps: Mutex::default(),
+        is_awaited: AtomicBool::new(false),
         size: if size == 0 { DEFAULT_RX_SIZE } else { size },
         op_flags: Cell::new(attr.map_or(0, |attr| attr.op_flags)),
     };
@@ -160,7 +168,28 @@ impl Srx {
             None => Match::untagged(),
         };
         self.recvs.post(matching, Posted { pieces, tag, flags, context });
+        // Either a sleeper that has looked before sees this receive, or it is seen here.
+        fence(Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.wake_eps();
+        }
         Ok(0)
+    }
+
+    fn eps(&self) -> MutexGuard<'_, Vec<*const Ep>> {
+        self.eps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those that sleep on an endpoint: its message may wait for the receive that has been posted.
+    #[cold]
+    #[inline(never)]
+    fn wake_eps(&self) {
+        // Who sleeps from here on is woken below, or stores it again.
+        self.is_awaited.store(false, Ordering::Relaxed);
+        for ep in &*self.eps() {
+            // SAFETY: an endpoint leaves the list before it is freed.
+            unsafe { &**ep }.shared.signal();
+        }
     }
 }
 
@@ -191,6 +220,16 @@ impl Ep {
         }
     }
 
+    /// Notes that a receive which is posted at the shared context is to wake those that sleep on this endpoint.
+    /// They look for receives after that. Inside the lock.
+    pub(super) fn await_shared(&self) {
+        // SAFETY: a shared context is not closed before its endpoints.
+        if let Some(srx) = unsafe { self.srx.get().as_ref() } {
+            srx.is_awaited.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+    }
+
     /// Whether it was opened for a shared receive context.
     pub(super) fn shares_rx(&self) -> bool {
         self.caps & SHARED_RX != 0
@@ -201,7 +240,8 @@ impl Ep {
         if !self.shares_rx() || !self.srx.get().is_null() {
             return Err(Errno::INVAL);
         }
-        self.srx.set(srx);
+        self.inside(|_| self.srx.set(srx));
+        srx.eps().push(self);
         srx.users.add();
         Ok(())
     }
@@ -209,7 +249,8 @@ impl Ep {
     /// Leaves the shared receive context.
     pub(super) fn unbind_srx(&self) {
         // SAFETY: a shared context is not closed before its endpoints.
-        if let Some(srx) = unsafe { self.srx.replace(std::ptr::null()).as_ref() } {
+        if let Some(srx) = unsafe { self.inside(|_| self.srx.replace(std::ptr::null())).as_ref() } {
+            srx.eps().retain(|known| !std::ptr::eq(*known, self));
             srx.users.remove();
         }
     }

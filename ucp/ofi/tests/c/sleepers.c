@@ -208,6 +208,40 @@ static void bound_meanwhile(int has_fd)
     stop(&by);
 }
 
+/* A message waits for a receive, which is posted at a shared context while the thread sleeps. */
+static void shared_receives(int has_fd)
+{
+    struct fid_cq *cq = open_cq(FI_WAIT_NONE);
+    size_t contexts = info->ep_attr->rx_ctx_cnt;
+    struct fid_ep *ep, *srx;
+    struct sleeper by;
+    fi_addr_t self;
+    int n;
+
+    start(&by, has_fd);
+    OK(fi_srx_context(domain, NULL, &srx, NULL));
+    info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    OK(fi_endpoint(domain, info, &ep, NULL));
+    info->ep_attr->rx_ctx_cnt = contexts;
+    OK(fi_ep_bind(ep, &a.av->fid, 0));
+    OK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT));
+    OK(fi_ep_bind(ep, &by.cq->fid, FI_RECV));
+    OK(fi_ep_bind(ep, &srx->fid, 0));
+    OK(fi_enable(ep));
+    self = address_of(ep, a.av);
+    for (n = 1; n <= 5; n++) {
+        OK(fi_tinject(ep, out, sizeof(out), self, 1));
+        usleep(20000);
+        IS(by.got, n - 1);
+        OK(fi_trecv(srx, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+        expect(&by, n, NULL);
+    }
+    OK(fi_close(&ep->fid));
+    OK(fi_close(&srx->fid));
+    OK(fi_close(&cq->fid));
+    stop(&by);
+}
+
 /* Two threads that sleep for one queue, in calls or on its descriptor. */
 static void for_one_queue(int has_fd)
 {
@@ -260,6 +294,7 @@ int main(int argc, char **argv)
         on_one_endpoint(has_fd);
         bound_meanwhile(has_fd);
         for_one_queue(has_fd);
+        shared_receives(has_fd);
     }
     close_ends();
     return 0;

@@ -284,15 +284,20 @@ impl Domain {
     }
 
     /// Cancels a triggered operation of an endpoint, which ends, or one that has just started.
-    pub(crate) fn cancel_triggered(&self, ep: &Ep, context: *mut c_void) -> Result<(), Errno> {
+    pub(crate) fn cancel_triggered(
+        &self,
+        ep: &Ep,
+        context: *mut c_void,
+        is_recv: Option<bool>,
+    ) -> Result<(), Errno> {
         if self.work.waiting.load(Ordering::Acquire) == 0 {
             return Err(Errno::NOENT);
         }
         let is_it = |work: &Work| {
-            work.is_triggered() && work.op_of(ep, None).is_some_and(|op| op.context() == context)
+            work.is_triggered() && work.op_of(ep, is_recv).is_some_and(|op| op.context() == context)
         };
         self.between_starts(|| {
-            if ep.cancel_running(context) {
+            if ep.cancel_running(context, is_recv) {
                 return Ok(());
             }
             for cntr in self.counters_with_work() {

@@ -121,6 +121,15 @@ impl EpFid {
         self.rx_flags.get()
     }
 
+    /// Whether it is the handle of a context for receives, or for other operations; `None`: for both.
+    pub(super) fn is_recv(&self) -> Option<bool> {
+        match self.fid.fclass {
+            flags::CLASS_TX_CTX => Some(false),
+            flags::CLASS_RX_CTX => Some(true),
+            _ => None,
+        }
+    }
+
     /// Cell of the flags of sends or receives, as `asked` says: `FI_SEND` or `FI_RECV`, one of them.
     pub(super) fn flags_of(&self, asked: u64) -> Result<&Cell<u64>, Errno> {
         match asked & (flags::SEND | flags::RECV) {

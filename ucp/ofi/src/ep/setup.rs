@@ -228,15 +228,20 @@ pub(super) unsafe fn close_ep(fid: *mut Fid) -> Result<(), Errno> {
 }
 
 impl Ep {
-    /// Cancels an operation that has started. False: there is none with this context, or it goes on.
-    pub(crate) fn cancel_running(&self, context: *mut c_void) -> bool {
+    /// Cancels an operation that has started, a receive or another one if `is_recv` says so. False: there is
+    /// none with this context, or it goes on.
+    pub(crate) fn cancel_running(&self, context: *mut c_void, is_recv: Option<bool>) -> bool {
+        let (recvs, others) = (is_recv != Some(false), is_recv != Some(true));
         self.inside(|plain| {
-            if self.cancel_multi(context) {
+            if recvs && self.cancel_multi(context) {
                 return true;
             }
-            let of_context = self.running.with(context).into_iter().chain(self.running_tx.with(context));
+            let ways = [(recvs, &self.running), (others, &self.running_tx)];
+            let of_context = ways.into_iter().filter(|(is_asked, _)| *is_asked);
             // SAFETY: the record lies in the request of an operation that runs.
-            let mut ids = of_context.map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
+            let mut ids = of_context
+                .flat_map(|(_, running)| running.with(context))
+                .map(|record| unsafe { ucp::RequestId::from_user_memory(record.cast()) });
             ids.any(|id| ucp::cancel_unsent(plain, id))
         })
     }
@@ -311,9 +316,10 @@ calls! {
     /// Cancels an operation: a receive until a message has been matched, another one until some of it has
     /// been sent. It ends with `FI_ECANCELED`, as one that waits for its counter does.
     fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-        let (ep, _) = EpFid::checked(fid)?;
-        if !ep.cancel_running(context) {
-            ep.domain().cancel_triggered(ep, context)?;
+        let (ep, ep_fid) = EpFid::checked(fid)?;
+        let is_recv = ep_fid.is_recv();
+        if !ep.cancel_running(context, is_recv) {
+            ep.domain().cancel_triggered(ep, context, is_recv)?;
         }
         Ok(0)
     }

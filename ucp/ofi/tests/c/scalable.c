@@ -228,6 +228,38 @@ static void room(void)
     IS(fi_rx_size_left(b.rx[1]), left);
 }
 
+static void expect_cancelled(void *context)
+{
+    struct fi_cq_tagged_entry entry;
+    struct fi_cq_err_entry error = {0};
+    ssize_t got;
+
+    while ((got = fi_cq_read(b.rxcq[1], &entry, 1)) == -FI_EAGAIN) {
+    }
+    IS(got, -FI_EAVAIL);
+    IS(fi_cq_readerr(b.rxcq[1], &error, 0), 1);
+    CHECK(error.err == FI_ECANCELED && error.op_context == context);
+}
+
+/* A handle of one direction cancels nothing of the other one. */
+static void cancelled(void)
+{
+    struct fi_triggered_context2 later = { .event_type = FI_TRIGGER_THRESHOLD };
+    struct iovec to = { in, 64 };
+    struct fi_msg recv = { &to, NULL, 1, FI_ADDR_UNSPEC, &later, 0 };
+
+    later.trigger.threshold.cntr      = start;
+    later.trigger.threshold.threshold = 1;
+    OK(fi_recv(b.rx[1], in, 32, NULL, FI_ADDR_UNSPEC, out));
+    IS(fi_cancel(&b.tx[1]->fid, out), -FI_ENOENT);
+    OK(fi_cancel(&b.rx[1]->fid, out));
+    expect_cancelled(out);
+    OK(fi_recvmsg(b.rx[1], &recv, FI_TRIGGER));
+    IS(fi_cancel(&b.tx[1]->fid, &later), -FI_ENOENT);
+    OK(fi_cancel(&b.rx[1]->fid, &later));
+    expect_cancelled(&later);
+}
+
 /* A context takes with it the operations of its own direction that wait. */
 static void waiting(void)
 {
@@ -327,6 +359,7 @@ int main(int argc, char **argv)
     memory();
     bad();
     room();
+    cancelled();
     waiting();
     unfinished();
     OK(fi_av_lookup(av, fi_rx_addr(b.addr, 2, BITS), name, &len));

@@ -169,10 +169,11 @@ impl Av {
         addresses.address_of(self.number(address), nth)
     }
 
-    /// Number of addresses that have been inserted, with those that were removed.
-    pub(crate) fn len(&self) -> FiAddr {
+    /// Numbers of the addresses that are there.
+    pub(crate) fn numbers(&self) -> Vec<FiAddr> {
         self.refresh();
-        self.addresses.read().unwrap_or_else(PoisonError::into_inner).end()
+        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        (0..addresses.end()).filter(|number| addresses.packed(*number).is_some()).collect()
     }
 
     /// An address without the number of a receive context.

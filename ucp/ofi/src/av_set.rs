@@ -70,7 +70,7 @@ pub(crate) unsafe fn open(
     }
     let most = if attr.count == 0 { MAX_MEMBERS } else { attr.count.min(MAX_MEMBERS) };
     let members: Vec<FiAddr> = match (attr.start_addr, attr.end_addr) {
-        _ if attr.flags & UNIVERSE != 0 => (0..av.len()).collect(),
+        _ if attr.flags & UNIVERSE != 0 => av.numbers(),
         (ADDR_UNSPEC, ADDR_UNSPEC) => Vec::new(),
         (ADDR_UNSPEC, _) | (_, ADDR_UNSPEC) => return Err(Errno::INVAL),
         (start, end) => {

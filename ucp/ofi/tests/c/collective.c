@@ -237,8 +237,15 @@ static void sets_of_sets(void)
 {
     struct fi_av_set_attr all = { .flags = FI_UNIVERSE }, none = { .start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL };
     struct fid_av_set *a, *b;
+    fi_addr_t removed;
+    char name[512];
+    size_t len = sizeof(name);
 
+    OK(fi_getname(&eps[1]->fid, name, &len));
+    IS(fi_av_insert(avs[0], name, 1, &removed, 0, NULL), 1);
+    OK(fi_av_remove(avs[0], &removed, 1, 0));
     OK(fi_av_set(avs[0], &all, &a, NULL));
+    IS(fi_av_set_remove(a, removed), -FI_EINVAL);
     OK(fi_av_set(avs[0], &none, &b, NULL));
     IS(fi_av_set_insert(a, members[0][1]), -FI_EINVAL);
     OK(fi_av_set_insert(b, members[0][1]));

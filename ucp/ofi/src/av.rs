@@ -271,30 +271,37 @@ impl Av {
             return Err(Errno::INVAL);
         };
         // SAFETY: as above.
-        let inserted = unsafe { self.insert(name.as_ptr().cast(), 1, number, std::ptr::null_mut()) }?;
-        match eq {
-            Some(eq) => eq.report_insertion(&self.fid, context, inserted),
-            None => return Ok(inserted as c_int),
-        }
-        Ok(0)
+        let failed = unsafe { self.insert(name.as_ptr().cast(), 1, number) }?;
+        Ok(self.report(eq, context, 1, &failed))
     }
 
-    /// Inserts addresses. Returns the number of those that are addresses.
+    /// Reports an insertion of so many names, of which those at some positions are no addresses, if there is a
+    /// queue. Returns the result of the call.
+    fn report(&self, eq: Option<&Eq>, context: *mut c_void, count: usize, failed: &[usize]) -> c_int {
+        let inserted = count - failed.len();
+        let Some(eq) = eq else { return c_int::try_from(inserted).unwrap_or(c_int::MAX) };
+        for at in failed {
+            eq.report_bad_address(&self.fid, context, *at as u64);
+        }
+        eq.report_insertion(&self.fid, context, inserted as u64);
+        0
+    }
+
+    /// Inserts addresses. Returns the positions of names that are none.
     /// # Safety
-    /// `names` is null or has `count` names of the length of the domain's; the others are null or memory for
-    /// as many results.
+    /// `names` is null or has `count` names of the length of the domain's; `numbers` is null or memory for as
+    /// many.
     unsafe fn insert(
         &self,
         names: *const c_void,
         count: usize,
         numbers: *mut FiAddr,
-        errors: *mut c_int,
-    ) -> Result<u64, Errno> {
+    ) -> Result<Vec<usize>, Errno> {
         if names.is_null() && count > 0 {
             return Err(Errno::INVAL);
         }
         self.check_writable()?;
-        let mut inserted = 0;
+        let mut failed = Vec::new();
         let mut addresses = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
         addresses.reserve(count);
         for at in 0..count {
@@ -313,19 +320,14 @@ impl Av {
             if number.is_none() {
                 // In a table, a bad address takes a number, too, so that those behind it keep theirs.
                 addresses.skip();
+                failed.push(at);
             }
-            inserted += u64::from(number.is_some());
-            // SAFETY: the caller passes memory for as many results, or null.
-            unsafe {
-                if !numbers.is_null() {
-                    numbers.add(at).write(number.unwrap_or(ADDR_UNSPEC));
-                }
-                if !errors.is_null() {
-                    errors.add(at).write(if number.is_some() { 0 } else { Errno::INVAL.0 });
-                }
+            if !numbers.is_null() {
+                // SAFETY: the caller passes memory for as many.
+                unsafe { numbers.add(at).write(number.unwrap_or(ADDR_UNSPEC)) };
             }
         }
-        Ok(inserted)
+        Ok(failed)
     }
 }
 
@@ -366,14 +368,16 @@ calls! {
         if flags & !(flags::MORE | SYNC_ERR) != 0 || (flags & SYNC_ERR != 0 && (av.is_async || context.is_null())) {
             return Err(Errno::BADFLAGS);
         }
-        let errors = if flags & SYNC_ERR != 0 { context.cast::<c_int>() } else { std::ptr::null_mut() };
         let eq = av.reports_to()?;
-        let inserted = av.insert(names, count, numbers, errors)?;
-        match eq {
-            Some(eq) => eq.report_insertion(fid, context, inserted),
-            None => return Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX)),
+        let failed = av.insert(names, count, numbers)?;
+        if flags & SYNC_ERR != 0 {
+            let errors = context.cast::<c_int>();
+            // SAFETY: the caller passes memory for as many errors.
+            (0..count).for_each(|at| unsafe { errors.add(at).write(0) });
+            // SAFETY: as above.
+            failed.iter().for_each(|at| unsafe { errors.add(*at).write(Errno::INVAL.0) });
         }
-        Ok(0)
+        Ok(av.report(eq, context, count, &failed))
     }
 
     /// Inserts an address whose text (`FI_ADDR_STR`) is the node: one that `fi_av_straddr` has written.

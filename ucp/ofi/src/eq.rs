@@ -247,6 +247,15 @@ impl Eq {
         self.push_entry(AV_COMPLETE, (av, std::ptr::null()), context, inserted);
     }
 
+    /// Reports that the name at a position is no address that could be inserted.
+    pub(crate) fn report_bad_address(&self, av: &Fid, context: *mut c_void, at: u64) {
+        let (fid, prov_errno) = (std::ptr::from_ref(av).cast_mut(), ucs::Status::InvalidParam.code());
+        let (err, err_data, err_data_size) = (Errno::INVAL.0, std::ptr::null_mut(), 0);
+        let entry = EqErrEntry { fid, context, data: at, err, prov_errno, err_data, err_data_size };
+        let (bytes, of) = (Vec::new(), std::ptr::null());
+        self.push(Event { number: AV_COMPLETE, bytes, of, info: None, error: Some(entry) });
+    }
+
     /// Reports that an endpoint has joined a collective group: `struct fi_eq_entry`.
     pub(crate) fn report_join(&self, mc: *const Fid, context: *mut c_void) {
         self.push_entry(JOIN_COMPLETE, (mc, mc), context, 0);

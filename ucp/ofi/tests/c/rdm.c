@@ -429,7 +429,10 @@ static void event_queue(void)
     struct fid_eq *eq;
     struct fid_av *async;
     uint32_t event;
-    fi_addr_t addr;
+    fi_addr_t addr, addrs[4];
+    struct fi_eq_err_entry error = {0};
+    char *names;
+    uint64_t at;
     OK(fi_eq_open(fabric, &attr, &eq, NULL));
     CHECK(fi_eq_read(eq, &event, &entry, sizeof(entry), 0) == -FI_EAGAIN);
     CHECK(fi_eq_sread(eq, &event, &entry, sizeof(entry), 20, 0) == -FI_EAGAIN);
@@ -445,6 +448,25 @@ static void event_queue(void)
     OK(fi_av_insert(async, a.name, 1, &addr, 0, &addr));
     CHECK(fi_eq_read(eq, &event, &entry, sizeof(entry), 0) == sizeof(entry));
     CHECK(event == FI_AV_COMPLETE && entry.fid == &async->fid && entry.context == &addr && entry.data == 1);
+    /* Each name that is no address is an error, before the completion. */
+    names = malloc(4 * a.len);
+    memset(names, 0x33, 4 * a.len);
+    memcpy(names + a.len, a.name, a.len);
+    OK(fi_av_insert(async, names, 4, addrs, 0, &addr));
+    for (at = 0; at < 4; at++) {
+        if (at == 1)
+            continue;
+        CHECK(addrs[at] == FI_ADDR_NOTAVAIL);
+        CHECK(fi_eq_read(eq, &event, &entry, sizeof(entry), 0) == -FI_EAVAIL);
+        CHECK(fi_eq_readerr(eq, &error, 0) == sizeof(error));
+        CHECK(error.fid == &async->fid && error.context == &addr && error.data == at && error.err == FI_EINVAL);
+        CHECK(strlen(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0)) > 0);
+    }
+    CHECK(addrs[1] != FI_ADDR_NOTAVAIL);
+    CHECK(fi_eq_read(eq, &event, &entry, sizeof(entry), 0) == sizeof(entry));
+    CHECK(event == FI_AV_COMPLETE && entry.context == &addr && entry.data == 1);
+    CHECK(fi_eq_read(eq, &event, &entry, sizeof(entry), 0) == -FI_EAGAIN);
+    free(names);
     OK(fi_close(&async->fid));
     OK(fi_close(&eq->fid));
 }

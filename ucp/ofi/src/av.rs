@@ -275,8 +275,8 @@ impl Av {
         Ok(self.report(eq, context, 1, &failed))
     }
 
-    /// Reports an insertion of so many names, of which those at some positions are no addresses, if there is a
-    /// queue. Returns the result of the call.
+    /// Reports an insertion of so many names if there is a queue. Those at some positions are no addresses.
+    /// Returns the result of the call.
     fn report(&self, eq: Option<&Eq>, context: *mut c_void, count: usize, failed: &[usize]) -> c_int {
         let inserted = count - failed.len();
         let Some(eq) = eq else { return c_int::try_from(inserted).unwrap_or(c_int::MAX) };

@@ -44,8 +44,11 @@ impl Ep {
         if !self.av.get().is_null() {
             return Err(Errno::INVAL);
         }
-        self.av.set(av);
-        self.rx_ctx_bits.set(av.rx_ctx_bits);
+        // As in `bind_cq`.
+        self.inside(|_| {
+            self.av.set(av);
+            self.rx_ctx_bits.set(av.rx_ctx_bits);
+        });
         av.add_ep(self);
         Ok(())
     }
@@ -119,8 +122,8 @@ impl Ep {
                 return Err(Errno::NOCQ);
             }
         }
-        self.is_enabled.set(true);
-        self.can_recv.set(!self.shares_rx());
+        self.is_enabled.store(true, Ordering::Relaxed);
+        self.can_recv.store(!self.shares_rx(), Ordering::Relaxed);
         if self.kind != EpKind::Msg {
             self.can_send.store(true, Ordering::Relaxed);
         }
@@ -135,10 +138,10 @@ impl Ep {
             tracing::error!("fi_enable: neither queue nor counter is bound to the context");
             return Err(Errno::NOCQ);
         }
-        self.is_enabled.set(true);
+        self.is_enabled.store(true, Ordering::Relaxed);
         match is_tx {
             true => self.can_send.store(true, Ordering::Relaxed),
-            false => self.can_recv.set(true),
+            false => self.can_recv.store(true, Ordering::Relaxed),
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl Ep {
                 self.can_send.store(false, Ordering::Relaxed);
                 self.detach(plain, &self.running_tx);
             } else {
-                self.can_recv.set(false);
+                self.can_recv.store(false, Ordering::Relaxed);
                 let multi_recvs = self.multi_recvs.take();
                 self.rx.running.set(self.rx.running.get() - multi_recvs.len());
                 drop((multi_recvs, self.claimed.take()));
@@ -213,7 +216,7 @@ impl Ep {
         self.unbind_srx();
         if let Some(av) = self.av() {
             av.remove_ep(self);
-            self.av.set(std::ptr::null());
+            self.inside(|_| self.av.set(std::ptr::null()));
         }
     }
 }

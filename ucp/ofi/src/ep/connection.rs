@@ -226,7 +226,7 @@ impl Ep {
     pub(super) fn refusal(&self) -> Errno {
         match self.connection.stage.load(Ordering::Acquire) {
             DOWN => Errno::SHUTDOWN,
-            _ if self.kind == EpKind::Msg && self.is_enabled.get() => Errno::NOTCONN,
+            _ if self.kind == EpKind::Msg && self.is_enabled.load(Ordering::Relaxed) => Errno::NOTCONN,
             _ => Errno::OPBADSTATE,
         }
     }
@@ -257,7 +257,7 @@ calls! {
         let connection = &ep.connection;
         // SAFETY: the caller passes a socket address.
         let to = unsafe { sockaddr::of_caller(addr) }.or(connection.remote.get()).ok_or(Errno::INVAL)?;
-        if !ep.is_enabled.get() {
+        if !ep.is_enabled.load(Ordering::Relaxed) {
             ep.enable()?;
         }
         let (address, cm) = (ep.worker_address(), ep.domain().fabric().cm()?);
@@ -279,7 +279,7 @@ calls! {
         let ep = of_type_msg(fid)?;
         let data = data_of(data, len)?;
         let connection = &ep.connection;
-        if !ep.is_enabled.get() {
+        if !ep.is_enabled.load(Ordering::Relaxed) {
             ep.enable()?;
         }
         let (address, cm) = (ep.worker_address(), ep.domain().fabric().cm()?);

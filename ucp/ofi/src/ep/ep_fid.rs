@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Ep;
 use crate::abi::ops::{AtomicTable, CmOps, CollectiveOps, EpOps, FidOps, MsgOps, RmaOps, TaggedOps};
@@ -11,7 +12,6 @@ use crate::object::{Object, UserCount, checked, from_fid, read, store, store_han
 use crate::refused;
 
 /// A handle of an endpoint.
-#[derive(Clone)]
 #[repr(C)]
 pub(crate) struct EpFid {
     pub fid: Fid,
@@ -25,8 +25,8 @@ pub(crate) struct EpFid {
     /// The endpoint, which begins with its own handle.
     ep: Cell<*const Ep>,
     /// Flags of operations that have none of their own.
-    tx_flags: Cell<u64>,
-    rx_flags: Cell<u64>,
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
 }
 
 impl Object for EpFid {
@@ -50,8 +50,8 @@ impl EpFid {
             atomic: &super::atomic::OPS,
             collective: &super::collective::OPS,
             ep: Cell::new(std::ptr::null()),
-            tx_flags: Cell::new(tx_flags),
-            rx_flags: Cell::new(rx_flags),
+            tx_flags: AtomicU64::new(tx_flags),
+            rx_flags: AtomicU64::new(rx_flags),
         }
     }
 
@@ -100,8 +100,9 @@ impl EpFid {
         Ok((ep_fid.ep(), ep_fid))
     }
 
-    /// Makes the handle of a context of a scalable endpoint, whose operations are those of `ep`.
-    pub(super) fn of_context(fid: Fid, ep: &Ep, flags: (u64, u64)) -> EpFid {
+    /// Makes another handle of an endpoint, whose operations are those of `ep`: an alias, or a context of a
+    /// scalable endpoint.
+    pub(super) fn with_ep(fid: Fid, ep: &Ep, flags: (u64, u64)) -> EpFid {
         let made = EpFid::new(fid, flags);
         made.ep.set(ep);
         made
@@ -111,14 +112,14 @@ impl EpFid {
     // HOT
     #[inline(always)]
     pub(super) fn tx_flags(&self) -> u64 {
-        self.tx_flags.get()
+        self.tx_flags.load(Ordering::Relaxed)
     }
 
     /// Flags of receives that have none of their own.
     // HOT
     #[inline(always)]
     pub(super) fn rx_flags(&self) -> u64 {
-        self.rx_flags.get()
+        self.rx_flags.load(Ordering::Relaxed)
     }
 
     /// Whether it is the handle of a context for receives, or for other operations; `None`: for both.
@@ -130,8 +131,8 @@ impl EpFid {
         }
     }
 
-    /// Cell of the flags of sends or receives, as `asked` says: `FI_SEND` or `FI_RECV`, one of them.
-    pub(super) fn flags_of(&self, asked: u64) -> Result<&Cell<u64>, Errno> {
+    /// Flags of sends or receives, as `asked` says: `FI_SEND` or `FI_RECV`, one of them.
+    pub(super) fn flags_of(&self, asked: u64) -> Result<&AtomicU64, Errno> {
         match asked & (flags::SEND | flags::RECV) {
             flags::SEND => Ok(&self.tx_flags),
             flags::RECV => Ok(&self.rx_flags),
@@ -144,8 +145,9 @@ impl EpFid {
     /// `to` is null or can be written.
     pub(super) unsafe fn alias(&self, to: *mut *mut Fid, asked: u64) -> Result<(), Errno> {
         let directions = flags::SEND | flags::RECV;
-        let made = EpFid { fid: refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS), ..self.clone() };
-        made.flags_of(asked)?.set(asked & !directions);
+        let fid = refused::fid(flags::CLASS_EP, self.fid.context, &ALIAS_OPS);
+        let made = EpFid::with_ep(fid, self.ep(), (self.tx_flags(), self.rx_flags()));
+        made.flags_of(asked)?.store(asked & !directions, Ordering::Relaxed);
         // SAFETY: this function's contract.
         unsafe { store(to, Box::into_raw(Box::new(made)).cast()) }?;
         self.ep().users.add();

@@ -214,7 +214,7 @@ calls! {
         if call_flags & !(flags::COLLECTIVE | flags::SEND | flags::RECV) != 0 {
             return Err(Errno::BADFLAGS);
         }
-        if !ep.is_enabled.get() {
+        if !ep.is_enabled.load(Ordering::Relaxed) {
             return Err(Errno::OPBADSTATE);
         }
         // SAFETY: a queue is not closed before the endpoints that are bound to it.

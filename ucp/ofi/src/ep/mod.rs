@@ -52,7 +52,7 @@ mod transmit;
 mod triggered;
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock};
 
 use ucp::mt::{ProgressThread, SharedWorker, WorkerGuard};
@@ -94,8 +94,8 @@ pub(crate) struct Direction {
 
 /// `struct fid_ep`, and what belongs to it.
 ///
-/// Everything behind `shared` is used inside the lock of the worker, or by calls that the program does not
-/// make at the same time as others (binding, options, closing).
+/// Everything behind `shared` that is not atomic is used inside the lock of the worker, or by calls that the
+/// program does not make at the same time as others (opening, closing).
 #[repr(C)]
 pub(crate) struct Ep {
     ep_fid: EpFid,
@@ -116,9 +116,9 @@ pub(crate) struct Ep {
     av: Cell<*const Av>,
     /// Bits of an address for receive contexts: those of the address vector.
     rx_ctx_bits: Cell<u32>,
-    is_enabled: Cell<bool>,
+    is_enabled: AtomicBool,
     /// Enabled, and receives are its own.
-    can_recv: Cell<bool>,
+    can_recv: AtomicBool,
     /// Enabled, and connected if the type asks for that. The thread of connections sets it, too.
     can_send: AtomicBool,
     kind: EpKind,
@@ -150,7 +150,7 @@ pub(crate) struct Ep {
     /// Receives of many messages that run, in the order in which they were posted.
     multi_recvs: RefCell<Vec<multi_recv::Multi>>,
     /// `FI_OPT_MIN_MULTI_RECV`.
-    min_multi_recv: Cell<usize>,
+    min_multi_recv: AtomicUsize,
     /// Messages that peeks have claimed.
     claimed: RefCell<Vec<peek::Claimed>>,
     groups: groups::Groups,

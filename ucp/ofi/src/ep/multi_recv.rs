@@ -1,5 +1,7 @@
 //! Receives of many messages into one buffer: `FI_MULTI_RECV`.
 
+use std::sync::atomic::Ordering;
+
 use ucp::{Error, IoBufMut, Match, MultiRecvMessage, RecvStatus};
 
 use super::Ep;
@@ -50,7 +52,8 @@ impl Ep {
             return Err(Errno::INVAL);
         }
         let op = Op { buf: at.cast(), room: len, ..self.new_recv(recv) };
-        let started = plain.recv_multi(matching, UserMemory(at, len), self.min_multi_recv.get());
+        let started =
+            plain.recv_multi(matching, UserMemory(at, len), self.min_multi_recv.load(Ordering::Relaxed));
         let recv = started.map_err(|(error, _)| Errno::from(error))?;
         self.multi_recvs.borrow_mut().push(Multi { recv, op });
         self.rx.running.set(self.rx.running.get() + 1);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use ucp::{Error, Layout, Match, OpParams, OpStatus, RecvStatus, post_recv_raw};
 
@@ -98,7 +99,7 @@ impl Ep {
         op_flags: u64,
         context: *mut c_void,
     ) -> bool {
-        if !self.can_recv.get() || !self.rx.has_room() {
+        if !self.can_recv.load(Ordering::Relaxed) || !self.rx.has_room() {
             return false;
         }
         let (matching, done) = (Match::tagged(tag, mask), Some(self.on_received()));
@@ -122,8 +123,8 @@ impl Ep {
             };
         }
         let inside = self.enter();
-        if !self.can_recv.get() {
-            return Err(refuse_recv(self.is_enabled.get()));
+        if !self.can_recv.load(Ordering::Relaxed) {
+            return Err(refuse_recv(self.is_enabled.load(Ordering::Relaxed)));
         }
         if !self.rx.has_room() {
             self.progress();

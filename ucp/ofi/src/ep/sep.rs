@@ -2,8 +2,8 @@
 //! a receive context of one number is an endpoint, which is an engine with queues of its own; the address is
 //! those of all of them.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::ep_fid::EpFid;
 use super::setup::{close_ep, open_any, store_name};
@@ -33,13 +33,13 @@ pub(crate) struct Sep {
     collective: &'static RefusedTable<11>,
     users: UserCount,
     /// Handles of the endpoints beneath the contexts.
-    eps: RefCell<Vec<*mut Fid>>,
+    eps: Vec<*mut Fid>,
     /// Number of contexts for sends, and for receives.
     counts: [usize; 2],
     /// Bits of the contexts that are open.
-    open: [Cell<u32>; 2],
+    open: [AtomicU32; 2],
     name: Vec<u8>,
-    is_enabled: Cell<bool>,
+    is_enabled: AtomicBool,
 }
 
 impl Object for Sep {
@@ -103,11 +103,11 @@ pub(crate) unsafe fn open(
         atomic: &ATOMIC,
         collective: &refused::COLLECTIVE,
         users: UserCount::default(),
-        eps: RefCell::default(),
+        eps: Vec::new(),
         counts,
         open: Default::default(),
         name: Vec::new(),
-        is_enabled: Cell::new(false),
+        is_enabled: AtomicBool::new(false),
     };
     // SAFETY: this function's contract.
     let result = unsafe { made.open_eps(domain, &info, number) }.and_then(|()| {
@@ -133,7 +133,7 @@ impl Sep {
             let mut fid = std::ptr::null_mut();
             // SAFETY: this function's contract.
             unsafe { open_any(domain, info, &mut fid, std::ptr::null_mut()) }?;
-            self.eps.borrow_mut().push(fid);
+            self.eps.push(fid);
             // SAFETY: it has just been opened.
             let (ep, _) = unsafe { EpFid::checked(fid) }?;
             self.name.extend(ep.inside(|plain| plain.address().pack()));
@@ -155,14 +155,14 @@ impl Sep {
         if self.users.count() > 0 {
             return Err(Errno::BUSY);
         }
-        (0..self.eps.borrow().len()).try_for_each(|number| {
+        (0..self.eps.len()).try_for_each(|number| {
             let ep = self.ep(number)?;
             ep.domain().forget_triggered(ep, None)
         })
     }
 
-    fn close_eps(&self) {
-        for fid in self.eps.take() {
+    fn close_eps(&mut self) {
+        for fid in std::mem::take(&mut self.eps) {
             // SAFETY: `open_eps` has opened it, and no context uses it any more.
             if let Err(errno) = unsafe { close_ep(fid) } {
                 tracing::error!("an endpoint of a scalable one cannot be closed: error {}", errno.0);
@@ -172,7 +172,7 @@ impl Sep {
 
     /// The endpoint beneath the contexts of a number.
     fn ep(&self, number: usize) -> Result<&Ep, Errno> {
-        let fid = *self.eps.borrow().get(number).ok_or(Errno::INVAL)?;
+        let fid = *self.eps.get(number).ok_or(Errno::INVAL)?;
         // SAFETY: `open_eps` has opened it; it is closed with this endpoint.
         Ok(unsafe { EpFid::checked(fid) }?.0)
     }
@@ -189,19 +189,43 @@ impl Sep {
     ) -> Result<c_int, Errno> {
         let way = usize::from(!is_tx);
         let number = usize::try_from(number).map_err(|_| Errno::INVAL)?;
-        if number >= self.counts[way] || self.open[way].get() & 1 << number != 0 {
+        let is_one = number < self.counts[way];
+        // The bit is the thread's that has set it.
+        if !is_one || self.open[way].fetch_or(1 << number, Ordering::AcqRel) & 1 << number != 0 {
             tracing::error!("context {number} of {} is open, or there is none", self.counts[way]);
+            return Err(Errno::INVAL);
+        }
+        self.users.add();
+        // SAFETY: this function's contract.
+        let opened = unsafe { self.store_context((is_tx, number), op_flags, to, context) };
+        opened.map(|()| 0).inspect_err(|_| self.forget_context(is_tx, number))
+    }
+
+    /// Stores the handle of a context whose bit is set.
+    /// # Safety
+    /// As for [`Sep::open_context`].
+    unsafe fn store_context(
+        &self,
+        (is_tx, number): (bool, usize),
+        op_flags: (u64, u64),
+        to: *mut *mut Fid,
+        context: *mut c_void,
+    ) -> Result<(), Errno> {
+        if to.is_null() {
             return Err(Errno::INVAL);
         }
         let class = if is_tx { flags::CLASS_TX_CTX } else { flags::CLASS_RX_CTX };
         let ep = self.ep(number)?;
-        let ep_fid = EpFid::of_context(refused::fid(class, context, &CONTEXT_OPS), ep, op_flags);
+        let ep_fid = EpFid::with_ep(refused::fid(class, context, &CONTEXT_OPS), ep, op_flags);
         let made = Box::new(Context { ep_fid, sep: self, number, is_tx });
         // SAFETY: this function's contract.
-        unsafe { store(to, Box::into_raw(made).cast()) }?;
-        self.open[way].set(self.open[way].get() | 1 << number);
-        self.users.add();
-        Ok(0)
+        unsafe { store(to, Box::into_raw(made).cast()) }
+    }
+
+    /// Lets another context of the number be opened.
+    fn forget_context(&self, is_tx: bool, number: usize) {
+        self.open[usize::from(!is_tx)].fetch_and(!(1 << number), Ordering::AcqRel);
+        self.users.remove();
     }
 }
 
@@ -256,12 +280,12 @@ calls! {
             // Nothing of such an endpoint is reported there.
             return Ok(0);
         }
-        if class != flags::CLASS_AV || flags != 0 || sep.is_enabled.get() {
+        if class != flags::CLASS_AV || flags != 0 || sep.is_enabled.load(Ordering::Relaxed) {
             tracing::error!("fi_scalable_ep_bind: an address vector is bound, before the endpoint is enabled");
             return Err(Errno::INVAL);
         }
         let av: &Av = checked(to)?;
-        (0..sep.eps.borrow().len()).try_for_each(|number| sep.ep(number)?.bind_av(av))?;
+        (0..sep.eps.len()).try_for_each(|number| sep.ep(number)?.bind_av(av))?;
         Ok(0)
     }
 
@@ -274,7 +298,7 @@ calls! {
             tracing::error!("fi_enable: no address vector is bound");
             return Err(Errno::NOAV);
         }
-        sep.is_enabled.set(true);
+        sep.is_enabled.store(true, Ordering::Relaxed);
         Ok(0)
     }
 
@@ -300,15 +324,13 @@ calls! {
         let context = Context::checked(fid)?;
         let ep = context.ep_fid.ep();
         ep.disable_direction(if context.is_tx { flags::SEND } else { flags::RECV })?;
-        // SAFETY: a scalable endpoint is not closed before its contexts.
-        let sep = unsafe { &*context.sep };
-        let open = &sep.open[usize::from(!context.is_tx)];
-        open.set(open.get() & !(1 << context.number));
-        sep.users.remove();
+        let (sep, is_tx, number) = (context.sep, context.is_tx, context.number);
         // SAFETY: the handle begins with its class, which nobody reads any more.
         unsafe { (*fid).fclass = 0 };
         // SAFETY: `open_context` has made it; the program closes it once.
         drop(unsafe { Box::from_raw(fid.cast::<Context>()) });
+        // SAFETY: a scalable endpoint is not closed before its contexts.
+        unsafe { &*sep }.forget_context(is_tx, number);
         Ok(0)
     }
 
@@ -343,8 +365,8 @@ calls! {
                 let asked: u64 = read(arg.cast::<u64>())?;
                 let of = context.ep_fid.flags_of(asked)?;
                 match command {
-                    flags::GETOPSFLAG => store(arg.cast::<u64>(), of.get())?,
-                    _ => of.set(asked & !(flags::SEND | flags::RECV)),
+                    flags::GETOPSFLAG => store(arg.cast::<u64>(), of.load(Ordering::Relaxed))?,
+                    _ => of.store(asked & !(flags::SEND | flags::RECV), Ordering::Relaxed),
                 }
             }
             command => return Err(refused::log_refusal(&format!("fi_control of a context: command {command}"))),

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::connection::{self, Connection};
@@ -155,8 +155,8 @@ pub(super) unsafe fn open_any(
         name,
         av: Cell::new(std::ptr::null()),
         rx_ctx_bits: Cell::new(0),
-        is_enabled: Cell::new(false),
-        can_recv: Cell::new(false),
+        is_enabled: AtomicBool::new(false),
+        can_recv: AtomicBool::new(false),
         can_send: AtomicBool::new(false),
         kind,
         address_mask: if kind == EpKind::Msg { 0 } else { ADDR_UNSPEC },
@@ -177,7 +177,7 @@ pub(super) unsafe fn open_any(
         running: Default::default(),
         running_tx: Default::default(),
         multi_recvs: RefCell::default(),
-        min_multi_recv: Cell::new(MIN_MULTI_RECV),
+        min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
         claimed: RefCell::default(),
         groups: Default::default(),
         inject_bufs: RefCell::default(),
@@ -255,7 +255,7 @@ calls! {
 
     fn bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
         let (ep, _) = EpFid::checked(fid)?;
-        if ep.is_enabled.get() {
+        if ep.is_enabled.load(Ordering::Relaxed) {
             return Err(Errno::OPBADSTATE);
         }
         // SAFETY: every object begins with its class.
@@ -280,7 +280,7 @@ calls! {
             }
             flags::CLASS_STX_CTX if ep.shares_tx && ep.stx.get().is_null() => {
                 let stx: &Stx = checked(to)?;
-                ep.stx.set(stx);
+                ep.inside(|_| ep.stx.set(stx));
                 stx.users().add();
             }
             flags::CLASS_SRX_CTX => ep.bind_srx(checked(to)?)?,
@@ -300,8 +300,8 @@ calls! {
                 let asked: u64 = read(arg.cast::<u64>())?;
                 let of = ep_fid.flags_of(asked)?;
                 match command {
-                    flags::GETOPSFLAG => store(arg.cast::<u64>(), of.get())?,
-                    _ => of.set(asked & !(flags::SEND | flags::RECV)),
+                    flags::GETOPSFLAG => store(arg.cast::<u64>(), of.load(Ordering::Relaxed))?,
+                    _ => of.store(asked & !(flags::SEND | flags::RECV), Ordering::Relaxed),
                 }
             }
             flags::ALIAS => {
@@ -331,7 +331,7 @@ calls! {
                 EpKind::Msg => ucp::SockCm::MAX_DATA,
                 EpKind::Rdm | EpKind::Dgram => 0,
             },
-            (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) => ep.min_multi_recv.get(),
+            (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) => ep.min_multi_recv.load(Ordering::Relaxed),
             (flags::OPT_ENDPOINT, flags::OPT_TX_SIZE) => ep.tx.size,
             (flags::OPT_ENDPOINT, flags::OPT_RX_SIZE) => ep.rx.size,
             _ => {
@@ -353,7 +353,7 @@ calls! {
             if len != size_of::<usize>() {
                 return Err(Errno::INVAL);
             }
-            ep.min_multi_recv.set(read(value.cast::<usize>())?);
+            ep.min_multi_recv.store(read(value.cast::<usize>())?, Ordering::Relaxed);
             return Ok(0);
         }
         let is_on = |needs: usize| match len >= needs {
@@ -381,7 +381,7 @@ calls! {
     /// Number of receives that may be started now.
     fn rx_size_left(fid: *mut Fid) -> isize {
         let (ep, _) = EpFid::checked(fid)?;
-        if !ep.is_enabled.get() {
+        if !ep.is_enabled.load(Ordering::Relaxed) {
             return Err(Errno::OPBADSTATE);
         }
         Ok(ep.inside(|_| ep.rx.room() as isize))
@@ -390,7 +390,7 @@ calls! {
     /// Number of other operations that may be started now.
     fn tx_size_left(fid: *mut Fid) -> isize {
         let (ep, _) = EpFid::checked(fid)?;
-        if !ep.is_enabled.get() {
+        if !ep.is_enabled.load(Ordering::Relaxed) {
             return Err(Errno::OPBADSTATE);
         }
         Ok(ep.inside(|_| ep.tx.room() as isize))

@@ -220,8 +220,8 @@ impl Ep {
         }
     }
 
-    /// Notes that a receive which is posted at the shared context is to wake those that sleep on this endpoint.
-    /// They look for receives after that. Inside the lock.
+    /// Notes that a receive which is posted at the shared context is to wake those that sleep on this
+    /// endpoint. They look for receives after that. Inside the lock.
     pub(super) fn await_shared(&self) {
         // SAFETY: a shared context is not closed before its endpoints.
         if let Some(srx) = unsafe { self.srx.get().as_ref() } {

@@ -1,6 +1,8 @@
 //! Operations with the flag `FI_TRIGGER`: each waits for the counter that its context names. Its end is that
 //! of every other operation.
 
+use std::sync::atomic::Ordering;
+
 use super::Ep;
 use super::owned_op::OwnedOp;
 use crate::abi::{Fid, flags};
@@ -18,7 +20,7 @@ impl Ep {
             tracing::debug!("FI_TRIGGER: the endpoint was opened without this capability");
             return Err(Errno::BADFLAGS);
         }
-        if !self.is_enabled.get() {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return Err(Errno::OPBADSTATE);
         }
         // SAFETY: only operations with the flag come here.

@@ -1,4 +1,5 @@
 /* Two scalable endpoints of one process, each with several contexts behind one address. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,6 +229,44 @@ static void room(void)
     IS(fi_rx_size_left(b.rx[1]), left);
 }
 
+struct opener {
+    struct fid_ep *sep;
+    int number, is_tx;
+    pthread_t thread;
+};
+
+static void *open_on(void *arg)
+{
+    struct opener *by = arg;
+    int n;
+    for (n = 0; n < 3000; n++) {
+        struct fid_ep *context;
+        OK(by->is_tx ? fi_tx_context(by->sep, by->number, NULL, &context, NULL)
+                     : fi_rx_context(by->sep, by->number, NULL, &context, NULL));
+        OK(fi_close(&context->fid));
+    }
+    return NULL;
+}
+
+/* Each thread opens and closes a context of its own. */
+static void opened_by_threads(void)
+{
+    struct opener openers[TX + RX];
+    struct fid_ep *sep;
+    int n;
+    OK(fi_scalable_ep(domain, info, &sep, NULL));
+    OK(fi_scalable_ep_bind(sep, &av->fid, 0));
+    OK(fi_enable(sep));
+    for (n = 0; n < TX + RX; n++) {
+        openers[n] = (struct opener){ .sep = sep, .number = n < TX ? n : n - TX, .is_tx = n < TX };
+        OK(pthread_create(&openers[n].thread, NULL, open_on, &openers[n]));
+    }
+    for (n = 0; n < TX + RX; n++) {
+        OK(pthread_join(openers[n].thread, NULL));
+    }
+    OK(fi_close(&sep->fid));
+}
+
 static void expect_cancelled(void *context)
 {
     struct fi_cq_tagged_entry entry;
@@ -360,6 +399,9 @@ int main(int argc, char **argv)
     bad();
     room();
     cancelled();
+    if (info->domain_attr->threading == FI_THREAD_SAFE) {
+        opened_by_threads();
+    }
     waiting();
     unfinished();
     OK(fi_av_lookup(av, fi_rx_addr(b.addr, 2, BITS), name, &len));

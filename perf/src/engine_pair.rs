@@ -6,7 +6,7 @@ use ucp::rdm::{
     Cancel, DeliveryComplete, Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind,
     RecvStatus, SendArgs, SendBuf, Started, WireId,
 };
-use ucp::wire::RawAddr;
+use ucp::wire::{MsgClass, RawAddr};
 use ucs::time::Nanos;
 
 /// Longest packet, bytes: that of an EFA device.
@@ -135,7 +135,7 @@ impl EnginePair {
             protocol: Protocol::Eager,
             user: 0,
         };
-        match self.a.engine.send(&mut QueueWire(&mut self.ab), self.a.peer, args) {
+        match self.a.engine.send_class(&mut QueueWire(&mut self.ab), self.a.peer, MsgClass::Message, args) {
             Started::Done(()) => true,
             Started::Pending(op) => {
                 assert!(

@@ -84,9 +84,13 @@ pub(crate) enum UserToken {
     Request(usize),
     /// The receive of the next message of a stream.
     Stream(StreamId),
+    /// A note, whose end nobody waits for.
+    Note,
 }
 
 const STREAM: u64 = 1;
+/// The word of [`UserToken::Note`], which no stream has.
+const NOTE: u64 = STREAM | 1 << 63;
 /// Numbers of connections are less than this.
 pub(crate) const CONNECTIONS: u32 = 1 << 28;
 /// Position of the peer of a stream; the connection lies below.
@@ -101,6 +105,7 @@ impl UserToken {
             UserToken::Stream(StreamId { peer, connection }) => {
                 STREAM | u64::from(connection) << 1 | u64::from(peer.0) << PEER_SHIFT
             }
+            UserToken::Note => NOTE,
         }
     }
 
@@ -109,6 +114,7 @@ impl UserToken {
     pub(crate) fn unpack(word: u64) -> UserToken {
         match word & STREAM {
             0 => UserToken::Request(word as usize),
+            _ if word == NOTE => UserToken::Note,
             _ => UserToken::Stream(StreamId {
                 peer: PeerId((word >> PEER_SHIFT) as u32),
                 connection: (word >> 1) as u32 & (CONNECTIONS - 1),
@@ -144,7 +150,7 @@ mod tests {
     fn user_tokens_round_trip() {
         for n in [0, 1, 0x8000_0000, u32::MAX] {
             let stream = StreamId { peer: PeerId(n), connection: n % CONNECTIONS };
-            for token in [UserToken::Request(n as usize * 16), UserToken::Stream(stream)] {
+            for token in [UserToken::Request(n as usize * 16), UserToken::Stream(stream), UserToken::Note] {
                 assert_eq!(UserToken::unpack(token.pack()), token);
             }
         }

@@ -9,6 +9,7 @@ use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{
     Flushed, LaneId, NotPosted, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote, RmaAddress, Wire,
 };
+use crate::rdm::op::table::SendTable;
 use crate::rdm::op::{Piece, RecvBuf, SendBuf};
 use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::status::PeerError;
@@ -611,4 +612,12 @@ pub fn message_bytes(key: u64, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).collect();
     bytes.truncate(len);
     bytes
+}
+
+impl Engine {
+    /// Lets at most so many sends be in progress. There are none.
+    pub fn limit_sends(&mut self, most: usize) {
+        assert!(self.ops.sends.table.is_empty());
+        self.ops.sends.table = SendTable::with_limit(most);
+    }
 }

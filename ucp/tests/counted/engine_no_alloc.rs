@@ -6,7 +6,7 @@ use ucp::rdm::io::{LaneId, NotPosted, PeerError, PeerId, Posted, ReceiveSink, So
 use ucp::rdm::{
     DeliveryComplete, Engine, EngineConfig, Protocol, RecvArgs, RecvBuf, RecvKind, SendArgs, SendBuf,
 };
-use ucp::wire::RawAddr;
+use ucp::wire::{MsgClass, RawAddr};
 use ucs::time::Nanos;
 
 const MTU: usize = 1024;
@@ -125,7 +125,7 @@ fn warm_engine_allocates_nothing() {
                 protocol: row,
                 user: n,
             };
-            a.engine.send(&mut a.line, a.peer, send);
+            a.engine.send_class(&mut a.line, a.peer, MsgClass::Message, send);
         }
         pump(&mut a, &mut b, backwards);
         for n in (0..4u64).filter(|_| !expected) {
@@ -162,7 +162,12 @@ fn meet(a: &mut End, peer: u16) {
     // SAFETY: as above.
     let buf = unsafe { SendBuf::new([].as_ptr(), 0) };
     let (sync, protocol) = (DeliveryComplete::No, Protocol::Eager);
-    a.engine.send(&mut a.line, a.peer, SendArgs { buf, tag: None, sync, cq_data: None, protocol, user: 0 });
+    a.engine.send_class(
+        &mut a.line,
+        a.peer,
+        MsgClass::Message,
+        SendArgs { buf, tag: None, sync, cq_data: None, protocol, user: 0 },
+    );
     pump(a, &mut b, false);
     while a.engine.pending_mut().take_event().is_some() {}
     assert!(

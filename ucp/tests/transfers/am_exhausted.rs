@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::common::Pair;
-use ucp::{AmProto, Context, Error, Match, OpParams, OpStatus, RequestId, TAG_MASK_FULL, Worker};
+use ucp::{
+    AmProto, CloseMode, Context, EpParams, Error, Match, OpParams, OpStatus, RequestId, TAG_MASK_FULL, Worker,
+};
 use ucs::config::Source;
 
 /// More messages than buffers.
@@ -83,4 +85,38 @@ fn am_buffers_are_reposted_after_exhaustion() {
     assert_eq!((tagged.wait().0, announced.wait().0), (Ok(()), Ok(())));
     send(MESSAGES);
     assert_eq!(come.get(), 3 + 2 * MESSAGES);
+    a_sender_without_requests(&pair, into);
+}
+
+/// A sender that has no request left announces no data that it cannot send, and tells of announced data that
+/// will not come.
+fn a_sender_without_requests(pair: &Pair, into: *mut u8) {
+    let kept = Rc::new(Cell::new(None));
+    let to = kept.clone();
+    pair.b.set_am_handler(6, move |message| to.set(Some(message)));
+    let other = pair.a.connect(&pair.b.address(), EpParams::default()).unwrap();
+    let announced = other.am_send_with(AmProto::Rendezvous, 6, &[], vec![2; LONG]);
+    let mut message = None;
+    pair.until(|| {
+        message = kept.take();
+        message.is_some()
+    });
+    let mut running = Vec::new();
+    while let Ok(id) = one_more(&pair.a, into) {
+        running.push(id);
+    }
+    let refused = pair.ab.am_send_with(AmProto::Rendezvous, 6, &[], vec![2; LONG]);
+    assert!(refused.is_done());
+    assert_eq!(refused.wait().0, Err(Error::Exhausted));
+    pair.settle();
+    assert!(kept.take().is_none(), "nothing was announced");
+    // The data that it has announced does not come.
+    let received = message.expect("it has come").recv(vec![0; LONG]);
+    drop(other.close(CloseMode::Force));
+    pair.until(|| announced.is_done() && received.is_done());
+    assert!(matches!(received.wait().0, Err(Error::Aborted(..))));
+    for id in running {
+        pair.a.cancel(id);
+        pair.a.free(id);
+    }
 }

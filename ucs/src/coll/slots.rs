@@ -158,6 +158,12 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         self.len == 0
     }
 
+    /// Number of elements that can be inserted before one is removed.
+    #[inline]
+    pub const fn room(&self) -> usize {
+        (self.limit - self.len) as usize
+    }
+
     /// True when no further element can be inserted before one is removed.
     #[inline]
     pub const fn is_full(&self) -> bool {

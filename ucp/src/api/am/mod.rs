@@ -1,5 +1,6 @@
 //! Active messages.
 
+pub(crate) mod announced;
 pub(crate) mod handlers;
 pub(crate) mod pool;
 pub(crate) mod queue;

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::api::am::announced::Announced;
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
@@ -286,6 +287,7 @@ unsafe fn send_rts(
         return defer(ep, refusal, done, Box::new(move |ep| start(ep).map(OpStatus::with_empty_status)));
     }
     let number = ep.worker().inner.am_handlers.take_number();
+    let announced = Announced::begin(ep, number, params.done)?;
     let (mut short, mut long);
     let header_and_rts: &mut [u8] = match header.len() + RTS_LEN {
         len @ ..=SHORT_RTS => {
@@ -305,10 +307,14 @@ unsafe fn send_rts(
     let am_tag = AmTag { id, header_len, kind: AmKind::Rendezvous, reply: params.reply, connection };
     let tag = am_tag.encode(header_and_rts.len());
     // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
-    let sent = unsafe { send_with_header(ep, tag, header_and_rts, SendBuf::EMPTY, None) }?;
-    if let OpStatus::InProgress(id) = sent {
-        ep.worker().free(id);
+    let sent = unsafe { send_with_header(ep, tag, header_and_rts, SendBuf::EMPTY, None) };
+    match sent {
+        Ok(OpStatus::Done(())) => {}
+        Ok(OpStatus::InProgress(id)) => ep.worker().free(id),
+        Err(error) => {
+            announced.give_up();
+            return Err(error);
+        }
     }
-    // SAFETY: this function's contract.
-    unsafe { ep.send_buf(MsgClass::AmData, data, &SendParams::of_class(number, params.done)) }
+    announced.send(data)
 }

@@ -29,15 +29,17 @@ impl WorkerCore {
                     }
                     self.reqs.complete_rma(user, result)
                 }
-                EngineEvent::SendDone { user, result } => {
-                    self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS))
-                }
+                EngineEvent::SendDone { user, result } => match UserToken::unpack(user) {
+                    UserToken::Request(_) => self.reqs.complete_token(user, result.map(|()| EMPTY_STATUS)),
+                    UserToken::Stream(_) | UserToken::Note => None,
+                },
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
                     UserToken::Request(_) => self.reqs.complete_token(user, result),
                     UserToken::Stream(id) => {
                         self.on_stream_recv_done(id, result);
                         None
                     }
+                    UserToken::Note => None,
                 },
                 EngineEvent::MultiRecvMessage { user, at, result } => {
                     self.on_multi_recv_message(user, at, result)

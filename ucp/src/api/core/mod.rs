@@ -13,6 +13,7 @@ pub(crate) mod flushes;
 pub(crate) mod groups;
 pub(crate) mod keepalive;
 pub(crate) mod multi_recvs;
+pub(crate) mod notes;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod report;

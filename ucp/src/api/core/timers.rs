@@ -3,6 +3,7 @@
 use ucs::time::{Clock as _, Nanos};
 
 use crate::api::core::flushes::Flush;
+use crate::api::core::notes::send_unsent_notes;
 use crate::api::core::sink::CompletionSink;
 use crate::api::core::worker_core::{CLOCK_EVERY, WorkerCore};
 use crate::lane::{Bound, IfaceIdx};
@@ -27,6 +28,9 @@ impl WorkerCore {
                 self.calls_to_clock = if self.rma_only.is_some() { RMA_ONLY_EVERY } else { CLOCK_EVERY };
                 refuse_forked_child(self.forks);
                 self.cm.poll(self.now);
+                if !self.unsent_notes.is_empty() {
+                    send_unsent_notes(self);
+                }
                 self.engine.receives().trim();
                 if has_unknown_peers(self.engine.peers()) {
                     remove_absent(self);

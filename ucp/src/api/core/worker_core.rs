@@ -29,7 +29,7 @@ use crate::cm::CmConfig;
 
 use crate::lane::{Bound, FlushEnd, IfaceIdx, PeerEps, RegTable, RmaOnlyLane, WorkerIface, source};
 use crate::rdm::io::PeerId;
-use crate::rdm::{Cancel, Engine, Kind};
+use crate::rdm::{Cancel, Engine, Kind, Note};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one interface, less one, before the next is polled first (as
@@ -91,6 +91,8 @@ pub(crate) struct WorkerCore {
     pub multi_recvs: MultiRecvs,
     pub keepalive: KeepaliveTimer,
     pub remote_writes: RemoteWrites,
+    /// Notes for which the engine had no room.
+    pub unsent_notes: Vec<(PeerId, Note)>,
     pub ended: EndedConversations,
     pub ep_configs: EpConfigs,
     pub armed_for: ArmedFor,
@@ -134,6 +136,7 @@ impl WorkerCore {
             batch,
             keepalive: KeepaliveTimer::new(keepalive, now),
             remote_writes: RemoteWrites::default(),
+            unsent_notes: Vec::new(),
             ended: EndedConversations::default(),
             ep_configs,
             stats_dump,
@@ -187,6 +190,7 @@ impl WorkerCore {
             || !self.flushed.is_empty()
             || self.cm.has_events()
             || self.needs_poll
+            || !self.unsent_notes.is_empty()
     }
 
     /// Adds a peer to engine and interfaces. Returns the existing peer if there is one.

@@ -7,14 +7,14 @@ use crate::api::am::send::rts_number;
 use crate::api::am::tag::{AmKind, AmTag};
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Action, Role};
+use crate::api::core::notes::send_note;
+use crate::api::core::requests::Action;
 use crate::api::core::worker_core::WorkerCore;
+
 use crate::api::stream::ops::end_stream;
 
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{
-    self, Conversation, EndedSend, Note, OpError, Started, WORKER_STREAM, end_some, is_same_worker,
-};
+use crate::rdm::{Conversation, EndedSend, Note, OpError, WORKER_STREAM, end_some, is_same_worker};
 use crate::wire::MsgClass;
 
 /// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun. The
@@ -85,20 +85,6 @@ fn end_ops(core: &mut WorkerCore, ep: &EpState, error: OpError) {
     // What another endpoint sends would follow a gap.
     if lacks_piece {
         send_note(core, ep.peer(), Note::StreamBroken);
-    }
-}
-
-/// Sends a note, which nobody waits for. A peer that has failed, or does not know notes, gets none.
-fn send_note(core: &mut WorkerCore, to: PeerId, note: Note) {
-    let (engine, mut wire, reqs) = core.split();
-    let Ok(user) = reqs.next_token() else {
-        return tracing::warn!(peer = to.0, ?note, "too many operations are running: the peer is not told");
-    };
-    if let Started::Pending(_) = rdm::send_note(engine, &mut wire, to, note, user) {
-        let id = reqs.start(user, Role::Announced, None);
-        reqs.set_ep(id, 0);
-        let leftovers = reqs.detach(id, None);
-        debug_assert!(leftovers.0.is_none() && leftovers.1.is_none(), "nobody waits for it");
     }
 }
 

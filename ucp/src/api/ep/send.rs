@@ -67,7 +67,7 @@ impl SendParams<'_> {
     }
 
     /// Index of the protocol table.
-    fn table_index(&self) -> usize {
+    pub(crate) fn table_index(&self) -> usize {
         let kind = if self.tag.is_some() { Kind::Tagged } else { Kind::Untagged };
         let cq_data = if self.cq_data.is_some() { CqData::Yes } else { CqData::No };
         table_index(kind, self.sync, cq_data)
@@ -363,8 +363,7 @@ fn send_by(
     match engine.send_class(&mut wire, ep.peer(), class, args) {
         EngineStarted::Done(()) => Ok(OpStatus::Done(())),
         EngineStarted::Pending(op) => {
-            let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
-            let id = reqs.start(user, role, params.done);
+            let id = reqs.start(user, Role::Send(op), params.done);
             reqs.set_ep(id, ep.number());
             Ok(OpStatus::InProgress(id))
         }

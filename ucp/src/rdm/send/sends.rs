@@ -28,16 +28,9 @@ use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 const ROOM_CHECK_INTERVAL: u32 = 8;
 
 impl Engine {
-    /// Starts a send. An eager one that finds room is complete at once; others wait in the engine and go on
-    /// in [`resume`](Self::resume).
-    // HOT
-    #[inline]
-    pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
-        self.send_class(w, to, MsgClass::Message, s)
-    }
-
-    /// Starts a send of this class; classes other than [`MsgClass::Message`] are tagged and wait for the
-    /// peer's HANDSHAKE.
+    /// Starts a send of this class. An eager one that finds room is complete at once; others wait in the
+    /// engine and go on in [`resume`](Self::resume). Classes other than [`MsgClass::Message`] are tagged and
+    /// wait for the peer's HANDSHAKE.
     // HOT
     #[inline]
     pub fn send_class<W: Wire>(
@@ -55,6 +48,12 @@ impl Engine {
         } else {
             send_queued(self, w, to, class, s)
         }
+    }
+
+    /// Number of sends that may begin before one ends.
+    #[inline]
+    pub fn room_for_sends(&self) -> usize {
+        self.ops.sends.table.room()
     }
 
     /// Reports the end of an RDMA operation that was accepted as pending with this token.
@@ -393,5 +392,13 @@ impl Wires {
             ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
             ReqHdr::Bare => Opts { cq_data, ..Opts::NONE },
         }
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Starts a send of a message of the program.
+    pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+        self.send_class(w, to, MsgClass::Message, s)
     }
 }

@@ -154,9 +154,10 @@ impl Requests {
         id.block.ep.set(ep);
     }
 
-    /// Whether the operation of the engine with this token, a send or one on memory, is of an endpoint.
+    /// Whether the operation of the engine with this token, a send or one on memory, is of an endpoint. Notes
+    /// are of none.
     pub(crate) fn is_of_ep(&self, token: u64, ep: u32) -> bool {
-        self.block_of(token).ep.get() == ep
+        matches!(UserToken::unpack(token), UserToken::Request(_)) && self.block_of(token).ep.get() == ep
     }
 
     pub(crate) fn room(&self) -> &RequestParams {

@@ -84,7 +84,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
             conversation::knows_closes(&mut e.peers, a.peer);
             Next::Drive
         }
-        packet if close::is_close(packet) && is_orderly => close::on_recv(&mut e.peers, a),
+        packet if close::is_close(packet) && is_orderly => close::on_recv(&mut e.peers, &mut e.pending, a),
         Packet::Receipt(_) if is_orderly => {
             receipt::on_recv(&mut e.ops.sends, &mut e.ops.rma_ops, &mut e.peers, &mut e.pending, w, a)
         }
@@ -139,7 +139,7 @@ pub(in crate::rdm) fn handle<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>
 fn take<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
     match a.handler.kind {
         HandlerKind::Close if close::is_close(a.packet) => match e.peers.table[a.peer].state.is_up() {
-            true => close::on_recv(&mut e.peers, a),
+            true => close::on_recv(&mut e.peers, &mut e.pending, a),
             false => drop_and_notify(&mut e.peers, w, a),
         },
         HandlerKind::Note if note::is_note(a.packet) => match e.peers.table[a.peer].state.is_up() {

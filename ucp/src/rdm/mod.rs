@@ -291,6 +291,22 @@ fn dispatch<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     e.follow(w, a.peer, next);
 }
 
+/// Closes the peers that have exceeded a limit. Of one that is closed already no conversation follows.
+#[cold]
+fn close_peers_over_limit<W: Wire>(e: &mut Engine, w: &mut W) {
+    for id in std::mem::take(&mut e.peers.over_limit) {
+        // A peer that was removed meanwhile has left its number to another.
+        let over_limit = e.peers.table.get_mut(id).filter(|peer| peer.state.has(PeerFlags::OVER_LIMIT));
+        let Some(peer) = over_limit else { continue };
+        if peer.may_reopen() {
+            peer.lose_order(&mut e.pending.held_packets);
+        } else {
+            conversation::force_close_with(e, w, id, PeerError::OverLimit);
+        }
+        e.pending.schedule(&mut e.peers, id);
+    }
+}
+
 /// True if nothing more of a peer is taken.
 fn is_lost(peers: &Peers, id: PeerId) -> bool {
     let peer = &peers.table[id];
@@ -334,9 +350,7 @@ fn on_ordered<W: Wire>(
                 peer.queue_mut().reorder.skip(&mut e.pending.held_packets, msg_id);
             } else if peer.may_reopen() {
                 // The number would be missing in the next conversation: there is none.
-                let queue = peer.queue_mut();
-                queue.closes.orderly = false;
-                queue.reorder.clear(&mut e.pending.held_packets);
+                peer.lose_order(&mut e.pending.held_packets);
             }
         }
         MsgOrder::Early if is_lost(&e.peers, a.peer) => {
@@ -389,9 +403,8 @@ fn handle_packet<W: Wire>(e: &mut Engine, w: &mut W, wire: WireId, from: Source,
         }
         _ => dispatch(e, w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next }),
     }
-    if let Some(over_limit_peer) = e.peers.over_limit_peer.take() {
-        conversation::force_close_with(e, w, over_limit_peer, PeerError::OverLimit);
-        e.pending.schedule(&mut e.peers, over_limit_peer);
+    if !e.peers.over_limit.is_empty() {
+        close_peers_over_limit(e, w);
     }
 }
 

@@ -19,6 +19,7 @@ use crate::rdm::protocol::{DeliveryComplete, Kind};
 use crate::rdm::protocols::{peer_error, zcopy_recv};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::discard_queue::drop_discards;
+use crate::rdm::recv::held_packets::HeldPackets;
 use crate::rdm::rma::Reads;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
@@ -230,6 +231,14 @@ impl PeerQueue {
 }
 
 impl Peer {
+    /// Gives up the order of messages of a closed peer: no other conversation begins.
+    #[cold]
+    pub(in crate::rdm) fn lose_order(&mut self, held_packets: &mut HeldPackets) {
+        let queue = self.queue_mut();
+        queue.closes.orderly = false;
+        queue.reorder.clear(held_packets);
+    }
+
     /// Whether another conversation may begin, at the wish of this side.
     pub(in crate::rdm) fn may_reopen(&self) -> bool {
         let orderly = self.queue.as_ref().is_some_and(|queue| queue.closes.orderly);

@@ -9,6 +9,7 @@ pub(super) mod identify;
 pub(super) mod lane;
 pub(super) mod lanes;
 pub(super) mod lifecycle;
+pub(super) mod limits;
 pub(super) mod lookup;
 pub(super) mod peer;
 pub(super) mod refused_ops;
@@ -45,8 +46,8 @@ pub struct Peers {
     pub(in crate::rdm) first_failed: Option<(PeerId, PeerError)>,
     /// Refused operations that nobody waits for, until a flush reports them.
     pub(crate) refused_ops: RefusedOps,
-    /// A peer over its memory limit, until it has failed.
-    pub(in crate::rdm) over_limit_peer: Option<PeerId>,
+    /// Peers over a limit, until they are closed.
+    pub(in crate::rdm) over_limit: Vec<PeerId>,
     /// Lanes found lost while something else was under way, until they have failed.
     pub(in crate::rdm) lost_lanes: Vec<(LaneId, PeerError)>,
     /// Peers lost for good that are to be told so, and how many times still.
@@ -70,7 +71,7 @@ impl Peers {
             wires: Wires::default(),
             first_failed: None,
             refused_ops: RefusedOps::default(),
-            over_limit_peer: None,
+            over_limit: Vec::new(),
             lost_lanes: Vec::new(),
             lost_notices: Vec::new(),
             packed: Vec::new(),

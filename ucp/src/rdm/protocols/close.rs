@@ -6,8 +6,10 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::limits::queue_ctl;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::peers::state::PeerFlags;
+use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
 use crate::rdm::recv::sequence::MsgIdUse;
 use crate::wire::rtm::Close;
@@ -27,11 +29,11 @@ pub(in crate::rdm) fn is_close(packet: &Packet<'_>) -> bool {
 
 /// Acknowledges a close, which is in order.
 // [M11.16]
-pub(in crate::rdm) fn on_recv(peers: &mut Peers, a: &Arrival<'_>) -> Next {
+pub(in crate::rdm) fn on_recv(peers: &mut Peers, pending: &mut Pending, a: &Arrival<'_>) -> Next {
     let Packet::Rtm(rtm) = a.packet else { return Next::Nothing };
     let Some((code, taken)) = rtm.close() else { return Next::Nothing };
     let ctl = Ctl::Receipt { send_id: Close::ID, msg_id: rtm.msg_id };
-    peers.table[a.peer].queue_mut().ctl.push_back(ctl);
+    queue_ctl(peers, pending, a.peer, ctl);
     Next::Closed { code, taken }
 }
 

@@ -15,6 +15,7 @@ use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::limits::{note_over_limit, queue_ctl};
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
@@ -504,16 +505,8 @@ fn notify_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
     let Some(send_id) = held.waiting_send().filter(|_| peers.table.is_up(from)) else { return };
     let error = OpError::Aborted(from, ABORTED);
     if let Next::Ctl(ctl) = peers.error_to(from, ErrorRef::Op(send_id), error) {
-        peers.table[from].queue_mut().ctl.push_back(ctl);
-        pending.schedule(peers, from);
+        queue_ctl(peers, pending, from, ctl);
     }
-}
-
-/// Closes a peer that exceeds a limit, when the packet at hand has been handled.
-#[cold]
-pub(in crate::rdm) fn note_over_limit(peers: &mut Peers, id: PeerId) {
-    peers.table[id].state.insert(PeerFlags::OVER_LIMIT);
-    peers.over_limit_peer = Some(id);
 }
 
 impl Peers {

@@ -8,6 +8,7 @@ use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::FurtherLane;
 use crate::rdm::peers::lanes;
+use crate::rdm::peers::limits::queue_ctl;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
@@ -183,8 +184,7 @@ pub(in crate::rdm) fn announce_lanes<W: Wire>(
     for lane in lanes {
         if peers.table.own_lane(id, lane).is_some_and(|lane| lane.state.has(PeerFlags::HANDSHAKE_RECEIVED)) {
             if !peers.table.may_send_ctl(id) || push_announce_lane(peers, w, id, lane).is_err() {
-                peers.table[id].queue_mut().ctl.push_back(Ctl::AnnounceLane(lane));
-                pending.schedule(peers, id);
+                queue_ctl(peers, pending, id, Ctl::AnnounceLane(lane));
             }
             announce_on(peers, pending, w, lane, |lane| &mut lane.announces_first);
         }

@@ -7,8 +7,8 @@ use crate::rdm::ids::{MsgHandle, PeerId};
 use crate::rdm::io::Wire;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::rx::{RecvRole, RxOp};
+use crate::rdm::peers::limits::note_over_limit;
 use crate::rdm::protocol::{Kind, Step};
-use crate::rdm::protocols::peer_error;
 use crate::rdm::recv::discard_queue::{Discard, drop_message};
 use crate::rdm::recv::receives::recv_unexpected;
 use crate::rdm::types::RecvKind;
@@ -28,7 +28,7 @@ pub fn discard<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, message: Discar
         let discards = &mut peer.queue_mut().discards;
         discards.push_back(message);
         if discards.len() > MAX_WAITING {
-            peer_error::note_over_limit(&mut e.peers, from);
+            note_over_limit(&mut e.peers, from);
         }
         return e.pending.schedule(&mut e.peers, from);
     }

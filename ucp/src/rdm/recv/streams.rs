@@ -7,6 +7,7 @@ use rustc_hash::FxBuildHasher;
 use crate::rdm::ids::PeerId;
 use crate::rdm::next::Next;
 use crate::rdm::peers::Peers;
+use crate::rdm::peers::limits::queue_ctl;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{Arrival, requester_id};
@@ -85,8 +86,7 @@ pub(in crate::rdm) fn refuse_piece(peers: &mut Peers, pending: &mut Pending, a: 
     let Some(id) = told else { return };
     let next = peers.error_to(a.peer, ErrorRef::Op(id), OpError::Aborted(a.peer, ABORTED));
     if let Next::Ctl(ctl) = next {
-        peers.table[a.peer].queue_mut().ctl.push_back(ctl);
-        pending.schedule(peers, a.peer);
+        queue_ctl(peers, pending, a.peer, ctl);
     }
 }
 

@@ -5,6 +5,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
+use crate::rdm::close_peers_over_limit;
 use crate::rdm::flow::backoff;
 use crate::rdm::flow::window;
 use crate::rdm::ids::PeerId;
@@ -20,6 +21,7 @@ use crate::rdm::rma::progress;
 use crate::rdm::send::sends::may_start;
 
 use crate::rdm::peers::conversation;
+use crate::rdm::peers::limits;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::protocol::{Protocol, SendProgress, Step};
@@ -31,10 +33,6 @@ use crate::rdm::rails::announce;
 use crate::rdm::recv::discards;
 use crate::rdm::rma::ops::{self, is_rma_entry};
 use crate::rdm::status::{ABORTED, OpError};
-
-/// Most control packets that wait for one peer. Each answers a packet of an operation that the peer has
-/// begun, and no peer of ours has so many at a time.
-const MAX_QUEUED_CTL: usize = 1 << 20;
 
 impl Engine {
     /// Continues what waited for room: each peer in turn, a bounded number of packets each. Returns the
@@ -70,12 +68,7 @@ impl Engine {
                 Err(NotPosted::Peer(fault)) => return self.fail_peer(w, id, fault),
             }
         }
-        let queue = &mut self.peers.table[id].queue_mut().ctl;
-        queue.push_back(ctl);
-        if queue.len() > MAX_QUEUED_CTL {
-            peer_error::note_over_limit(&mut self.peers, id);
-        }
-        self.pending.schedule(&mut self.peers, id);
+        limits::queue_ctl(&mut self.peers, &mut self.pending, id, ctl);
     }
 }
 
@@ -356,6 +349,9 @@ fn resume_listed<W: Wire>(e: &mut Engine, w: &mut W, now: Nanos) -> usize {
     }
     if e.zcopy_recv.is_some() {
         zcopy_recv::forward_next(e, w);
+    }
+    if !e.peers.over_limit.is_empty() {
+        close_peers_over_limit(e, w);
     }
     steps
 }

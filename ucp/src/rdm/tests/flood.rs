@@ -1,12 +1,15 @@
 //! More messages than are received: their cost is bounded, and wires are paused.
 
 use crate::rdm::ids::PeerId;
+use crate::rdm::peers::limits::MAX_QUEUED_CTL;
+use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{DeliveryComplete, Protocol};
 use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
+use crate::wire::MsgClass;
 use crate::wire::ctl::{self, ErrorRef};
 
 const LIMIT: usize = 20_000;
@@ -282,5 +285,92 @@ fn peer_cut_off_before_the_handshake_gets_an_error() {
     for user in [1, 2] {
         let told = EngineEvent::SendDone { user, result: Err(OpError::Aborted(to, 4127)) };
         assert!(outs.contains(&told), "{user}: {outs:?}");
+    }
+}
+
+/// Fills the queue of control packets of a peer of node 1, whose wire takes nothing.
+fn fill_ctl(net: &mut Net, peer: PeerId) {
+    net.nodes[1].wire_full = true;
+    let answer = Ctl::Receipt { send_id: 1, msg_id: 1 };
+    net.at(1, |e, _| e.peers.table[peer].queue_mut().ctl.resize(MAX_QUEUED_CTL, answer));
+}
+
+fn queued_ctl(net: &Net, peer: PeerId) -> usize {
+    net.nodes[1].engine.peers.table[peer].queue.as_ref().map_or(0, |queue| queue.ctl.len())
+}
+
+/// Sends a long piece of the stream with this tag to node 1.
+fn push_piece(net: &mut Net, from: usize, tag: u64, bytes: &[u8]) {
+    let to = net.peer(from, 1);
+    let (sync, cq_data, protocol) = (DeliveryComplete::No, None, Protocol::LongCts);
+    let args = SendArgs { buf: send_buf(bytes), tag: Some(tag), sync, cq_data, protocol, user: 1 };
+    net.at(from, |e, w| e.send_class(w, to, MsgClass::Stream, args));
+}
+
+/// A peer that asks and takes no answers is closed, whatever it asks.
+#[test]
+fn refusals_of_stream_pieces_that_wait_are_bounded() {
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let (peer, over_limit_peer) = (net.peer(0, 1), net.peer(1, 0));
+    net.send(0, peer, b"met", Some(0), Protocol::Eager);
+    net.settle();
+    net.events(1);
+    fill_ctl(&mut net, over_limit_peer);
+    // Nobody receives this stream.
+    push_piece(&mut net, 0, 9, &message_bytes(3, 20_000));
+    while net.deliver_one() {
+        assert!(queued_ctl(&net, over_limit_peer) <= MAX_QUEUED_CTL);
+    }
+    let failed = EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::OverLimit };
+    assert_eq!(net.events(1), [failed]);
+    assert_eq!(queued_ctl(&net, over_limit_peer), 0);
+}
+
+#[test]
+fn receipts_of_closes_that_wait_are_bounded() {
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let (peer, over_limit_peer) = (net.peer(0, 1), net.peer(1, 0));
+    net.send(0, peer, b"met", Some(0), Protocol::Eager);
+    net.settle();
+    fill_ctl(&mut net, over_limit_peer);
+    net.at(0, |e, w| e.force_close(w, peer));
+    net.resume(0);
+    while net.deliver_one() {}
+    assert!(queued_ctl(&net, over_limit_peer) <= MAX_QUEUED_CTL, "{}", queued_ctl(&net, over_limit_peer));
+}
+
+/// Two peers exceed a limit between two packets: both are closed.
+#[test]
+fn each_peer_over_a_limit_is_closed() {
+    for by_a_packet in [false, true] {
+        let mut net = Net::new(4, 1, NetConfig::RELIABLE);
+        let over_limit_peers = [0, 2].map(|node| {
+            let (peer, over_limit_peer) = (net.peer(node, 1), net.peer(1, node));
+            net.send(node, peer, b"met", Some(0), Protocol::Eager);
+            net.settle();
+            over_limit_peer
+        });
+        let quiet = net.peer(3, 1);
+        let long = message_bytes(3, 20_000);
+        for (node, tag, over_limit_peer) in [(0, 7, over_limit_peers[0]), (2, 8, over_limit_peers[1])] {
+            net.at(1, |e, _| e.peers_mut().streams.open(tag, Some(over_limit_peer)));
+            push_piece(&mut net, node, tag, &long);
+        }
+        while net.deliver_one() {}
+        net.events(1);
+        over_limit_peers.iter().for_each(|over_limit_peer| fill_ctl(&mut net, *over_limit_peer));
+        // Nobody receives what they have sent, and they take no answer.
+        for tag in [7, 8] {
+            net.at(1, |e, w| e.end_stream(w, None, tag));
+        }
+        if by_a_packet {
+            net.send(3, quiet, b"hello", Some(1), Protocol::Eager);
+            while net.deliver_one() {}
+        } else {
+            net.resume(1);
+        }
+        let failed =
+            over_limit_peers.map(|peer| EngineEvent::PeerFailed { peer, fault: PeerError::OverLimit });
+        assert_eq!(net.events(1), failed);
     }
 }

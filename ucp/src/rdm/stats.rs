@@ -15,6 +15,8 @@ ucs::counters! {
         unsupported,
         /// Packets from an unknown sender, without a raw address.
         unknown_sender,
+        /// Packets from an unknown sender, with a raw address that is not their source's.
+        wrong_address,
         /// Packets whose sender cannot be connected to.
         no_path,
         /// Messages seen already.
@@ -333,6 +335,7 @@ fn counter(rare: &mut Rare, why: DropReason) -> &mut u64 {
         DropReason::Malformed => &mut rare.malformed,
         DropReason::Unsupported => &mut rare.unsupported,
         DropReason::UnknownSender => &mut rare.unknown_sender,
+        DropReason::WrongAddress => &mut rare.wrong_address,
         DropReason::NoPath => &mut rare.no_path,
         DropReason::Duplicate => &mut rare.duplicate,
         DropReason::BadSegment => &mut rare.bad_segment,

@@ -241,7 +241,9 @@ impl Wire for NodeWire<'_> {
     }
 
     fn connect(&mut self, peer: LaneId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
-        let node = self.addrs.iter().position(|a| a == addr).ok_or(PeerError::Unreachable)?;
+        // Forgers have the connid of a node and an address of nobody.
+        let is_it = |a: &RawAddr| a.connid == addr.connid;
+        let node = self.addrs.iter().position(is_it).ok_or(PeerError::Unreachable)?;
         if self.gone == Some(node) {
             return Err(PeerError::Gone);
         }

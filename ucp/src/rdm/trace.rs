@@ -16,6 +16,8 @@ pub enum DropReason {
     Unsupported,
     /// From nobody we know, and without a raw address.
     UnknownSender,
+    /// From nobody we know, with the raw address of another.
+    WrongAddress,
     /// The sender's address cannot be connected to, or there is no room for another peer.
     NoPath,
     /// The `msg_id` was seen already.

@@ -45,6 +45,14 @@ impl Peers {
     }
 }
 
+/// Whether a packet with this source may be of the worker at an address. A device may not know the GID of the
+/// source, and gives none then.
+// [M2.6]
+fn may_be_of(addr: &RawAddr, from: Source) -> bool {
+    let named = Source::from(addr);
+    named.port == from.port && (named.node == from.node || from.node == 0)
+}
+
 // [M2.2]
 #[cold]
 fn identify_other<W: Wire>(
@@ -66,6 +74,9 @@ fn identify_other<W: Wire>(
     let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
         return Err(DropReason::UnknownSender);
     };
+    if !may_be_of(&addr, from) {
+        return Err(DropReason::WrongAddress);
+    }
     if e.peers.table.len() + e.peers.table.lanes.len() >= e.peers.cfg.max_peers as usize {
         return Err(DropReason::NoPath);
     }

@@ -11,6 +11,9 @@ use crate::rdm::types::*;
 use crate::rdm::{has_unknown_peers, mark_connected, remove_unknown_peers};
 use ucs::time::Nanos;
 
+/// Length of the header of a tagged eager message, before its options.
+const TAGGED_EAGER_LEN: usize = 16;
+
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A forger: one packet, over and over, from addresses where nobody is.
@@ -35,7 +38,8 @@ fn forged_senders_are_bounded_and_known_peers_go_on() {
     let mut events = Vec::new();
     for n in 0..10 * u64::from(LIMIT) {
         let (wire, from) = (net.nodes[1].wire, Source { node: 1000 + n, port: 5 });
-        net.at(1, |e, w| e.on_packet(w, ucs::time::Nanos::default(), wire, from, &first.bytes));
+        let bytes = naming(from, &first);
+        net.at(1, |e, w| e.on_packet(w, ucs::time::Nanos::default(), wire, from, &bytes));
         net.sent_packets.clear();
         events.extend(net.events(1));
         if n % 50 == 0 {
@@ -64,10 +68,20 @@ fn forger(n: u64) -> Source {
     Source { node: 1000 + n, port: 5 }
 }
 
+/// A tagged eager message with this address of its sender.
+fn naming(from: Source, packet: &SentPacket) -> Vec<u8> {
+    let mut bytes = packet.bytes.clone();
+    let addr = TAGGED_EAGER_LEN + 4;
+    bytes[addr + 8..addr + 16].copy_from_slice(&from.node.to_be_bytes());
+    bytes[addr + 16..addr + 18].copy_from_slice(&(from.port as u16).to_le_bytes());
+    bytes
+}
+
 /// Gives node 1 a packet of a source, which it answers; `is_there`: the answer arrives.
 fn forge(net: &mut Net, from: Source, packet: &SentPacket, is_there: bool) {
     let wire = net.nodes[1].wire;
-    net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &packet.bytes));
+    let bytes = naming(from, packet);
+    net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &bytes));
     net.sent_packets.clear();
     let peer = net.nodes[1].engine.peers().lookup.known(wire, from).and_then(|lane| lane.first_of());
     if let Some(peer) = peer.filter(|_| !is_there) {
@@ -151,4 +165,32 @@ fn a_removed_unknown_peer_goes_on_with_its_next_message() {
     forge(&mut net, forger(0), &packets[1], false);
     let mut room = [0; 6];
     assert!(matches!(net.recv(1, &mut room, exact(1), 9), Started::Pending(_)));
+}
+
+// [M2.6]
+#[test]
+fn an_address_that_is_not_the_source_makes_no_peer() {
+    let packet = &messages(1)[0];
+    let own = source(&address(0));
+    let forgers = [Source { node: own.node + 1, ..own }, Source { port: own.port + 1, ..own }, forger(0)];
+    for from in forgers {
+        let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+        let wire = net.nodes[1].wire;
+        net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &packet.bytes));
+        let peers = net.nodes[1].engine.peers();
+        let rare = peers.stats().rare;
+        assert_eq!((rare.wrong_address, rare.peers_found, peers.table.len()), (1, 0, 0), "{from:?}");
+        assert!(net.sent_packets.is_empty(), "nobody is answered");
+        // The worker at that address becomes a peer.
+        net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, own, &packet.bytes));
+        receive_all(&mut net, 1);
+        // A forger does not take its place.
+        net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &packet.bytes));
+        assert_eq!(net.nodes[1].engine.peers().stats().rare.wrong_address, 2);
+    }
+    // A device that does not know the GID gives none.
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+    let (wire, from) = (net.nodes[1].wire, Source { node: 0, ..own });
+    net.at(1, |e, w| e.on_packet(w, Nanos::default(), wire, from, &packet.bytes));
+    receive_all(&mut net, 1);
 }

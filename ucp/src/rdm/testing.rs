@@ -128,6 +128,8 @@ pub struct Device {
     pub copies: usize,
     /// Headerless messages sent: destination, bytes, immediate data.
     pub headerless: Vec<(UserRecvQp, Vec<u8>, Option<u32>)>,
+    /// User receives that the device has, by their numbers.
+    pub user_recvs: Vec<u32>,
 }
 
 const UNREGISTERED: u32 = u32::MAX;
@@ -228,6 +230,17 @@ impl Wire for NodeWire<'_> {
         bytes.truncate(len);
         self.device.headerless.push((qp, bytes, imm));
         Ok(Posted::Done)
+    }
+
+    fn post_user_recv(
+        &mut self,
+        _wire: WireId,
+        _into: Piece,
+        _reg: &Reg,
+        receive: u32,
+    ) -> Result<(), NotPosted> {
+        self.device.user_recvs.push(receive);
+        Ok(())
     }
 
     fn flush_lane(&mut self, to: LaneId) -> Flushed {

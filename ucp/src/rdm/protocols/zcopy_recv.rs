@@ -19,16 +19,16 @@ use crate::rdm::next::Next;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::Peers;
 use crate::rdm::peers::lane::Lane;
+use crate::rdm::peers::limits::queue_ctl;
 use crate::rdm::peers::peer::Peer;
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, Kind, Protocol};
+use crate::rdm::protocol::{Arrival, DeliveryComplete, Kind, Protocol};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::stats::Counters;
-use crate::rdm::status::PeerError;
-use crate::rdm::status::{OpError, RecvStatus};
+use crate::rdm::status::{ABORTED, OpError, PeerError, RecvStatus};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, RecvArgs, RecvKind, Started};
 use crate::wire::ctl::ErrorRef;
@@ -151,6 +151,13 @@ impl Engine {
         }
         end_user_recv(&mut self.zcopy_recv, &mut self.ops.recvs, &mut self.pending, w, id, result);
         post_waiting(&mut self.zcopy_recv, &mut self.ops.recvs, &mut self.pending, w);
+        if let (Err(fault), Some(mode)) = (end.result, &self.zcopy_recv)
+            && fault.is_local_lane()
+        {
+            // No message reaches the user receive queue pair any more.
+            let me = mode.me;
+            self.on_peer_error(w, me, fault);
+        }
         forward_next(self, w);
     }
 
@@ -158,7 +165,7 @@ impl Engine {
     pub(in crate::rdm) fn queue_forward<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
         let Some(mode) = &mut self.zcopy_recv else { return };
         if self.peers.table[mode.me].fault.is_some() {
-            return;
+            return refuse_forward(&mut self.peers, &mut self.pending, &envelope);
         }
         mode.forwards.push_back((envelope, self.pending.held_packets.copy_unexpected(bytes)));
         self.peers.table[envelope.from].unexpected += 1;
@@ -196,6 +203,18 @@ pub(in crate::rdm) fn forward_again(
     true
 }
 
+/// Tells the sender of a message that cannot be forwarded, if it waits for an answer.
+fn refuse_forward(peers: &mut Peers, pending: &mut Pending, envelope: &Envelope) {
+    let from = envelope.from;
+    if envelope.protocol.sync() == DeliveryComplete::No || !peers.table.is_up(from) {
+        return;
+    }
+    let next = peers.error_to(from, ErrorRef::Op(envelope.send_id), OpError::Aborted(from, ABORTED));
+    if let Next::Ctl(ctl) = next {
+        queue_ctl(peers, pending, from, ctl);
+    }
+}
+
 /// Drops messages to be forwarded when our own queue pair has failed.
 #[cold]
 pub(in crate::rdm) fn drop_forwards(
@@ -208,6 +227,7 @@ pub(in crate::rdm) fn drop_forwards(
     while let Some((envelope, held)) = mode.forwards.pop_front() {
         pending.held_packets.release_unexpected(held);
         peers.forget_unexpected(pending, envelope.from);
+        refuse_forward(peers, pending, &envelope);
     }
 }
 

@@ -22,3 +22,4 @@ mod stages;
 mod unknown_peers;
 mod user_qp_send;
 mod write_read;
+mod zcopy_recv;

@@ -1,5 +1,6 @@
 //! More messages than are received: their cost is bounded, and wires are paused.
 
+use crate::rdm::Conversation;
 use crate::rdm::ids::PeerId;
 use crate::rdm::peers::limits::MAX_QUEUED_CTL;
 use crate::rdm::peers::peer::Ctl;
@@ -9,8 +10,8 @@ use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
-use crate::wire::MsgClass;
 use crate::wire::ctl::{self, ErrorRef};
+use crate::wire::{Features, MsgClass};
 
 const LIMIT: usize = 20_000;
 
@@ -372,5 +373,35 @@ fn each_peer_over_a_limit_is_closed() {
         let failed =
             over_limit_peers.map(|peer| EngineEvent::PeerFailed { peer, fault: PeerError::OverLimit });
         assert_eq!(net.events(1), failed);
+    }
+}
+
+/// A peer that knows no closes was closed, and a message of it arrives early: its number is passed over in
+/// the next conversation. Without memory for that there is none, where the messages would wait for ever.
+#[test]
+fn a_closed_peer_whose_order_is_lost_begins_no_other_conversation() {
+    const MOST: usize = 40_000;
+    for has_room in [true, false] {
+        let withhold = Features::CLOSE;
+        let cfg = EngineConfig { unexpected_hard_max: MOST, withhold, ..EngineConfig::default() };
+        let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
+        let (peer, closed) = (net.peer(0, 1), net.peer(1, 0));
+        net.send(0, peer, b"met", Some(0), Protocol::Eager);
+        net.settle();
+        net.at(1, |e, w| e.force_close(w, closed));
+        net.settle();
+        let may_follow = |net: &Net| Conversation::with(net.nodes[1].engine.peers(), closed).may_follow;
+        assert!(may_follow(&net));
+        let other = net.at(1, |e, _| e.pending.held_packets.copy_reordered(&[0; MOST]));
+        if has_room {
+            net.at(1, |e, _| e.pending.held_packets.release_reordered(other));
+        }
+        for text in [b"late", b"next"] {
+            net.send(0, peer, text, Some(1), Protocol::Eager);
+        }
+        let early = net.sent_packets.pop().unwrap();
+        net.deliver(&early);
+        assert_eq!(may_follow(&net), has_room);
+        assert_eq!(net.nodes[1].engine.snapshot().reordering_peers, usize::from(has_room));
     }
 }

@@ -3,8 +3,8 @@
 
 use super::super::{Msg, Rdma, RemoteQp, SendBuf, Sender, TryOutcome};
 use super::head::{OpHead, Response, op};
-use super::header_len;
 use super::requests::{Arrival, ArrivalTo, Bytes, ReadService};
+use super::size::header_len;
 use super::state::State;
 use crate::efa::dev::DevStatus;
 use ucs::coll::slots::SlotId;

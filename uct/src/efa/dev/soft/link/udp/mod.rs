@@ -4,7 +4,8 @@
 //!   comes and what goes. * `requests`: what waits. * `locals`: delivery to queue pairs of this process.
 //! * `head`: the 32 bytes before each payload. * `admission`: who may connect. * `remote`: the send side.
 //! * `socket`: batches of datagrams. * `interfaces`: addresses of this host. * `hosts`: those of the job.
-//! * `channel_schedule`: which channel a poll looks at. * `thread`: the NIC's thread.
+//! * `listen`: where the sockets listen. * `size`: lengths of datagrams, windows and buffers. * `secrets`:
+//!   what seals datagrams. * `channel_schedule`: which channel a poll looks at. * `thread`: the NIC's thread.
 //! * `at_exit`: the goodbye of a process that ends.
 //!
 //! One NIC serves all contexts of a device in this process: its GID names its address. A request is pending
@@ -17,11 +18,14 @@ mod channel_schedule;
 mod head;
 mod hosts;
 mod interfaces;
+mod listen;
 mod locals;
 mod nic;
 mod remote;
 mod requests;
+mod secrets;
 mod serve;
+mod size;
 mod socket;
 mod state;
 #[cfg(test)]
@@ -31,37 +35,34 @@ mod thread;
 pub use head::describe as describe_head;
 pub use interfaces::{Local, choose as local_address};
 pub use remote::UdpRemoteQp;
+pub use size::{header_len, longest_datagram, rcvbuf_for, window};
 
 use super::TryOutcome;
 use super::shm::Shm;
 use crate::api::{DeviceCounters, Error, OpenError};
 use crate::efa::dev::soft::capture::datagrams::DatagramCapture;
-use crate::efa::dev::soft::job_secret::{self, JobSecret};
-use crate::efa::dev::soft::secret::{self, JOB};
+use crate::efa::dev::soft::job_secret::JobSecret;
+use crate::efa::dev::soft::secret::JOB;
 use crate::efa::dev::soft::user_secret;
 use admission::{Admission, Policy, UnauthenticatedLog};
 use arrayvec::ArrayVec;
+use listen::{advertised, bind, bind_addr};
 use nic::{LossModel, Nic};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use socket::{Socket, SocketConfig};
+use secrets::{load_secret, random_seed};
+use socket::SocketConfig;
 use state::State;
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime};
 use ucs::sys::proc;
-use usnic::addr::{Advertised, BadSetting, Node};
-use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD, Secret};
+use usnic::addr::Node;
+use usnic::auth::{Auth, AuthConfig, AuthStats, OVERHEAD};
 use usnic::{ChannelConfig, Config, Module, Stats};
 
-/// Longest datagram used: it holds a message of the default length whole, where the path carries it.
-const MAX_DATAGRAM: u32 = 9216;
-/// Smallest window of the engine, segments.
-const MIN_WINDOW: u32 = 64;
 /// Without a peer the socket is looked at once in so many polls.
 const POLLS_WITHOUT_PEER: u64 = 64;
 
@@ -403,166 +404,14 @@ impl Udp {
     }
 }
 
-/// Bytes of a datagram that the headers of IP and UDP take.
-pub fn header_len(ip: IpAddr) -> u32 {
-    if ip.is_ipv4() { 28 } else { 48 }
-}
-
-/// Longest datagram that is sent from an interface with this address, where `mtu` limits it; 0: it does not.
-pub fn longest_datagram(ip: IpAddr, of_interface: u32, mtu: u32) -> u32 {
-    let path = if mtu == 0 { of_interface } else { mtu.min(of_interface) };
-    path.saturating_sub(header_len(ip)).min(MAX_DATAGRAM)
-}
-
-/// A secret that seals datagrams.
-struct Key {
-    secret: Secret,
-    /// Whether it is the job's; else the user's on this host.
-    is_of_job: bool,
-}
-
-/// Loads the secret that seals datagrams: the job's or, where the device listens beyond the loopback
-/// interface and has none, the one `of_user`, this user's on this host. `None`: nothing is sealed.
-fn load_secret(
-    config: &UdpConfig,
-    ip: IpAddr,
-    of_user: impl FnOnce() -> Result<Secret, String>,
-) -> Result<Option<Key>, OpenError> {
-    let of_job = match (&*config.secret_file, config.job_secret) {
-        ("", JobSecret::None) => None,
-        ("", JobSecret::Pmix) => Some(job_secret::load()?),
-        (path, JobSecret::None) => Some(secret::load(path)?),
-        (_, JobSecret::Pmix) => {
-            return Err(OpenError::Config(
-                "SOFTEFA_SECRET_FILE and SOFTEFA_JOB_SECRET exclude each other".into(),
-            ));
-        }
-    };
-    if of_job.is_some() || ip.is_loopback() || config.insecure {
-        return Ok(of_job.map(|secret| Key { secret, is_of_job: true }));
-    }
-    let secret = of_user().map_err(|why| {
-        OpenError::Environment(format!(
-            "the software EFA device does not listen at {ip} without a secret ({why}): set SOFTEFA_SECRET_FILE (or \
-             SOFTEFA_JOB_SECRET=pmix under mpirun or srun), or SOFTEFA_INSECURE=y if everybody who can send to it may read \
-             and write the memory that programs register"
-        ))
-    })?;
-    tracing::info!(
-        "the device at {ip} has no secret of a job: only processes of this user on this host reach it (SOFTEFA_SECRET_FILE)"
-    );
-    Ok(Some(Key { secret, is_of_job: false }))
-}
-
-/// Bytes of a socket's buffer that a datagram of this length takes: the kernel counts its own memory, too.
-fn truesize(datagram: u32) -> usize {
-    datagram as usize * 3 / 2 + 256
-}
-
-/// Datagrams on their way to a socket that it has room for, where its buffer has `holds` bytes, as the kernel
-/// counts them: what does not fit is lost. A power of two, of [`UdpConfig::window`]'s range.
-pub fn window(holds: usize, datagram: u32) -> u32 {
-    let most = Config::default().window;
-    let fit = u32::try_from(holds / truesize(datagram)).unwrap_or(most).clamp(MIN_WINDOW, most);
-    1 << fit.ilog2()
-}
-
-/// Bytes to ask of the kernel for arrivals, so that so many datagrams of this length fit. It counts twice as
-/// many.
-pub fn rcvbuf_for(datagram: u32, window: u32) -> usize {
-    (truesize(datagram) * window as usize).div_ceil(2)
-}
-
 /// Time between two looks at a silent peer, of which all together take as long as it is waited for.
 fn keepalive(timeout: u64) -> u64 {
     timeout / u64::from(Config::default().probes + 2)
 }
 
-/// Random bytes of the system.
-fn random_seed() -> Result<[u8; 32], OpenError> {
-    let mut seed = [0; 32];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
-    read.map_err(|e| OpenError::Op(Error::Sys { call: "/dev/urandom", errno: e.into() }))?;
-    Ok(seed)
-}
-
-/// Binds the first port of the range that is free.
-fn bind(ip: IpAddr, (first, last): (u16, u16), config: SocketConfig) -> Result<Socket, OpenError> {
-    let mut failed = None;
-    for port in first..=last.max(first) {
-        match Socket::bind((ip, port).into(), config) {
-            Ok(socket) => return Ok(socket),
-            Err(e) => failed = Some(e),
-        }
-    }
-    Err(failed.unwrap_or_else(|| OpenError::Config("SOFTEFA_UDP_PORTS names no port".into())))
-}
-
-/// The local address of the sockets. On a host with several, the one that peers are told is meant: datagrams
-/// leave from it. One that this host does not have is of a network in between that translates addresses; so
-/// is one with a port that the device does not listen at.
-fn bind_addr(chosen: Local, config: &UdpConfig) -> Result<Local, OpenError> {
-    let Ok(told) = config.address.parse::<Advertised>() else { return Ok(chosen) };
-    let (first, last) = config.ports;
-    let is_ours = told.port.is_none_or(|port| (first..=last).contains(&port));
-    if !is_ours || told.ip == chosen.ip {
-        return Ok(chosen);
-    }
-    Ok(interfaces::own(told.ip)?.unwrap_or(chosen))
-}
-
-/// Address by which peers reach this host.
-fn advertised(address: &str, local: SocketAddr) -> Result<SocketAddr, OpenError> {
-    if address.is_empty() {
-        return Ok(local);
-    }
-    let refused = |why: String| OpenError::Config(format!("SOFTEFA_UDP_ADDRESS={address}: {why}"));
-    let told: Advertised = address.parse().map_err(|bad: BadSetting| refused(bad.to_string()))?;
-    if told.ip.is_ipv4() != local.is_ipv4() {
-        return Err(refused(format!("the device listens at {}, of the other kind of address", local.ip())));
-    }
-    Ok(told.socket_addr(local.port()))
-}
-
 #[cfg(test)]
-mod address_tests {
+mod node_tests {
     use super::*;
-    use crate::efa::dev::soft::SoftConfig;
-    use ucs::config::{Source, Table};
-
-    #[test]
-    fn without_a_secret_of_a_job_the_users_seals_what_leaves_the_loopback_interface() {
-        // The user's own is not touched: other processes may have it.
-        let folder = std::env::temp_dir().join(format!("softefa-address-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let of_user = || user_secret::load_from(folder.to_str().unwrap());
-        let load = |ip: &str, insecure: &str| {
-            let source = Source::empty().with("SOFTEFA_UDP", "y").with("SOFTEFA_INSECURE", insecure);
-            let config = SoftConfig::load(&source).unwrap().udp().unwrap();
-            load_secret(&config, ip.parse().unwrap(), of_user).unwrap()
-        };
-        assert!(load("127.0.0.1", "n").is_none() && load("::1", "n").is_none());
-        assert!(load("10.0.0.1", "y").is_none());
-        let [one, two] = ["10.0.0.1", "2001:db8::1"].map(|ip| load(ip, "n").unwrap());
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(one.secret.tag("a test"), two.secret.tag("a test"));
-        // By shared memory the process meets those without a secret.
-        assert!(!one.is_of_job);
-    }
-
-    #[test]
-    fn the_window_fits_the_socket() {
-        assert_eq!(window(8 << 20, 1472), 2048);
-        assert_eq!(window(425_984, 1472), 128);
-        assert_eq!(window(425_984, 9000), 64, "the smallest");
-        assert_eq!(window(usize::MAX, 1472), 4096, "the largest");
-        // The kernel grants twice what it is asked for.
-        for datagram in [1232, 1472, 8972, MAX_DATAGRAM] {
-            for wanted in [64, 1024, 4096] {
-                assert_eq!(window(2 * rcvbuf_for(datagram, wanted), datagram), wanted);
-            }
-        }
-    }
 
     #[test]
     fn an_interface_id_names_a_node() {
@@ -573,50 +422,5 @@ mod address_tests {
         for other in [0, 0x0202_9c40_0a01_0203, 0x0a02_0000_0a01_0203, 0x0a02_9c40_0000_0000] {
             assert_eq!(node_of(other), None, "{other:#x}");
         }
-    }
-
-    #[test]
-    fn datagrams_leave_room_for_their_headers() {
-        let [v4, v6] = ["10.0.0.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
-        assert_eq!((longest_datagram(v4, 1500, 0), longest_datagram(v6, 1500, 0)), (1472, 1452));
-        assert_eq!((longest_datagram(v4, 65_536, 0), longest_datagram(v6, 9000, 1280)), (9216, 1232));
-    }
-
-    #[test]
-    fn a_host_with_several_addresses_listens_at_the_one_that_peers_are_told() {
-        let at = |address: &str, ports: &str| {
-            let source = Source::empty().with("SOFTEFA_UDP", "y").with("SOFTEFA_UDP_ADDRESS", address);
-            let source = if ports.is_empty() { source } else { source.with("SOFTEFA_UDP_PORTS", ports) };
-            let config = SoftConfig::load(&source).unwrap().udp().unwrap();
-            let chosen = interfaces::choose(&config.net).unwrap();
-            bind_addr(chosen, &config).unwrap().ip.to_string()
-        };
-        assert_eq!(at("", ""), "127.0.0.1");
-        assert_eq!(at("127.0.0.2", ""), "127.0.0.2");
-        assert_eq!(at("127.0.0.2:4000", "4000-4001"), "127.0.0.2");
-        // A translator has the port, or the address.
-        assert_eq!(at("127.0.0.2:4000", ""), "127.0.0.1");
-        assert_eq!(at("127.0.0.2:4000", "5000"), "127.0.0.1");
-        assert_eq!((at("192.0.2.7", ""), at("2001:db8::7", "")), ("127.0.0.1".into(), "127.0.0.1".into()));
-    }
-
-    #[test]
-    fn the_advertised_address_is_given_with_or_without_a_port() {
-        let told = |text, local: &str| advertised(text, local.parse().unwrap()).ok().map(|it| it.to_string());
-        for (text, local, want) in [
-            ("", "127.0.0.1:7", "127.0.0.1:7"),
-            ("10.0.0.1", "127.0.0.1:7", "10.0.0.1:7"),
-            ("10.0.0.1:9", "127.0.0.1:7", "10.0.0.1:9"),
-            ("", "[::1]:7", "[::1]:7"),
-            ("2001:db8::7", "[::1]:7", "[2001:db8::7]:7"),
-            ("[2001:db8::7]:9", "[::1]:7", "[2001:db8::7]:9"),
-        ] {
-            assert_eq!(told(text, local).as_deref(), Some(want), "{text}");
-        }
-        // Peers could not send to these, or not from a socket of the other kind.
-        for bad in ["nowhere", "2001:db8::7", "10.0.0.1:0", "0.0.0.0"] {
-            assert_eq!(told(bad, "127.0.0.1:7"), None, "{bad}");
-        }
-        assert_eq!(told("10.0.0.1", "[::1]:7"), None);
     }
 }

@@ -25,6 +25,9 @@ pub const CLOSED: u32 = 2;
 /// Closed, as the reader has found a word that no writer writes.
 #[cfg_attr(loom, expect(dead_code, reason = "no model corrupts"))]
 pub const CORRUPT: u32 = 4;
+/// The flags of a state. Above them is the number of times that the reader has armed.
+pub const FLAGS: u32 = 7;
+const ARMING: u32 = FLAGS + 1;
 
 /// The low half of a cell's word while it holds ticket `t`: never 0 at first use, different in each lap.
 #[inline(always)]
@@ -136,15 +139,20 @@ pub fn flags(state: &AtomicU32) -> u32 {
     state.load(Ordering::SeqCst)
 }
 
-/// Takes the duty to wake the reader: true for one of the writers that saw the flag.
-pub fn disarm(state: &AtomicU32) -> bool {
-    state.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
+/// Wakes the reader by `signal`, for a writer that saw it armed in `flags`. Only then is it disarmed, so that
+/// another writer wakes it if this one stops before that; and a reader that has armed again stays armed.
+/// `signal` returns false if it could not wake the reader.
+pub fn wake(state: &AtomicU32, flags: u32, signal: impl FnOnce() -> bool) {
+    if signal() {
+        let _ = state.compare_exchange(flags, flags & !ARMED, Ordering::SeqCst, Ordering::Relaxed);
+    }
 }
 
 /// Raises the flag that makes writers wake the reader. False if its next, `ticket`, is claimed: poll.
 pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
     // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads. One sees the other.
-    state.fetch_or(ARMED, Ordering::SeqCst);
+    let armed = |before: u32| Some((before | ARMED).wrapping_add(ARMING));
+    let _ = state.fetch_update(Ordering::SeqCst, Ordering::Relaxed, armed);
     model_fence();
     if head.load(Ordering::SeqCst) == ticket {
         return true;

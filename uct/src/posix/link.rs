@@ -83,16 +83,16 @@ impl Wake {
         Wake { raw: Cell::new(Some(raw)), sender: OnceCell::new() }
     }
 
-    fn signal(&self) {
+    /// Wakes the peer. False: a later try may succeed.
+    fn signal(&self) -> bool {
         let check = || self.raw.take().and_then(|fd| WakeSender::from_peer(fd).ok());
         match self.sender.get_or_init(check) {
             Some(wake) => {
-                if let Err(errno) = wake.signal() {
-                    tracing::warn!(%errno, "cannot wake a peer");
-                }
+                wake.signal().inspect_err(|errno| tracing::warn!(%errno, "cannot wake a peer")).is_ok()
             }
             None => {
-                tracing::warn!("a peer wants to be woken by something that is not a socket: it is not woken")
+                tracing::warn!("a peer wants to be woken by something that is not a socket: it is not woken");
+                true
             }
         }
     }
@@ -385,10 +385,9 @@ impl Link {
         if flags & fifo::CLOSED != 0 {
             self.mark_dead(if flags & fifo::CORRUPT != 0 { PeerFailure::Corrupt } else { PeerFailure::Dead });
         }
-        if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
-            return;
+        if flags & fifo::ARMED != 0 {
+            fifo::wake(self.seg.state(), flags, || self.wake.signal());
         }
-        self.wake.signal();
     }
 
     #[cfg(test)]
@@ -426,7 +425,7 @@ impl Claim<'_> {
         self.cell.source().store(self.link.own_name.0, Ordering::Relaxed);
         fifo::publish(self.cell.word(), self.ticket, meta);
         let flags = fifo::flags(self.link.seg.state());
-        if flags != 0 {
+        if flags & fifo::FLAGS != 0 {
             self.link.on_flags(flags);
         }
     }

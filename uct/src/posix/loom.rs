@@ -48,10 +48,29 @@ impl Shared {
         // SAFETY: the ticket is ours and unpublished.
         self.packets[cell].with_mut(|p| unsafe { *p = value });
         fifo::publish(&self.words[cell], ticket, value as u32);
-        if fifo::flags(&self.state) & fifo::ARMED != 0 && fifo::disarm(&self.state) {
-            self.wakes.fetch_add(1, Ordering::SeqCst);
-        }
+        self.wake(true);
         true
+    }
+
+    /// A writer that has published, and stops before its signal if it does not live on.
+    fn wake(&self, lives: bool) {
+        let flags = fifo::flags(&self.state);
+        if flags & fifo::ARMED != 0 {
+            fifo::wake(&self.state, flags, || {
+                if lives {
+                    self.wakes.fetch_add(1, Ordering::SeqCst);
+                }
+                lives
+            });
+        }
+    }
+
+    /// Sends as a writer that stops before its signal.
+    fn send_and_stop(&self, writer: usize) {
+        let ticket =
+            fifo::claim(&self.head, &self.tail, &Cell::new(0), CELLS, &self.intents[writer]).unwrap();
+        fifo::publish(&self.words[ticket as usize], ticket, 1);
+        self.wake(false);
     }
 
     fn receive(&self, ticket: u64) -> Option<u64> {
@@ -117,6 +136,46 @@ fn fifo_model_no_wakeup_is_lost() {
             assert_eq!(fifo.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
         }
         assert_eq!(fifo.receive(0), Some(7));
+    });
+}
+
+#[test]
+fn fifo_model_a_writer_that_stops_leaves_the_wakeup_to_others() {
+    model(|| {
+        let fifo = Arc::new(Shared::new());
+        let writers = [true, false].map(|lives| {
+            let fifo = fifo.clone();
+            thread::spawn(move || match lives {
+                true => assert!(fifo.send(0, &Cell::new(0), 7)),
+                false => fifo.send_and_stop(1),
+            })
+        });
+        let sleeps = fifo::arm(&fifo.state, &fifo.head, 0);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        if sleeps {
+            assert_eq!(fifo.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
+        }
+    });
+}
+
+/// A writer that wakes the reader late does not disarm it when it has armed again meanwhile.
+#[test]
+fn fifo_model_a_late_writer_takes_no_later_wakeup() {
+    model(|| {
+        let fifo = Arc::new(Shared::new());
+        let writers = [0, 1].map(|w| {
+            let fifo = fifo.clone();
+            thread::spawn(move || assert!(fifo.send(w, &Cell::new(0), 7)))
+        });
+        // A timer ends this sleep, if there is one.
+        fifo::arm(&fifo.state, &fifo.head, 0);
+        let next = u64::from(fifo.receive(0).is_some());
+        fifo.wakes.store(0, Ordering::SeqCst);
+        let sleeps = fifo::arm(&fifo.state, &fifo.head, next);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        if sleeps {
+            assert!(fifo.wakes.load(Ordering::SeqCst) > 0, "asleep, and nobody called");
+        }
     });
 }
 

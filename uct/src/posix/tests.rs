@@ -628,3 +628,30 @@ fn backlogged_reader_receives_in_order() {
     let want: Vec<_> = (0..sent).map(|n| n.to_le_bytes().to_vec()).collect();
     assert_eq!(*got.borrow(), want);
 }
+
+/// One writer stops within its wake-up, another one is so late that the reader has armed again.
+#[test]
+fn writers_that_stop_within_a_wakeup_take_it_from_nobody() {
+    use super::fifo::{self, ARMED};
+    let (iface, ep) = pair();
+    let (state, is_readable) = (iface.segment().state(), || {
+        ucs::sys::fd::wait_readable(&[iface.event_fd().unwrap()], Some(Duration::ZERO)).unwrap()
+    });
+    let armed = || {
+        assert_eq!(iface.arm(Events::RECV), Ok(true));
+        fifo::flags(state)
+    };
+    let seen = armed();
+    fifo::wake(state, seen, || {
+        assert_eq!(fifo::flags(state), seen, "the signal comes first");
+        false
+    });
+    assert_eq!(fifo::flags(state), seen);
+    let again = armed();
+    fifo::wake(state, seen, || true);
+    assert!(again != seen && fifo::flags(state) == again, "armed since");
+    assert!(!is_readable());
+    assert_eq!(ep.am_bcopy(5, |slot| fill(slot, 5, 16)), Ok(16));
+    assert!(fifo::flags(state) & ARMED == 0 && is_readable());
+    assert_eq!(iface.progress(2), 1);
+}

@@ -80,7 +80,23 @@ impl Shared {
         ring::sign_claim(&desc.claimer, &desc.before, me, word, RING);
     }
 
+    /// A sender that has published, and stops before its signal if it does not live on.
+    fn wake(&self, lives: bool) {
+        if let Some(seen) = ring::armed(&self.flag) {
+            ring::wake(&self.flag, seen, || {
+                if lives {
+                    self.wakes.fetch_add(1, Ordering::SeqCst);
+                }
+                lives
+            });
+        }
+    }
+
     fn send(&self, me: u32, value: u32) -> bool {
+        self.send_as(me, value, true)
+    }
+
+    fn send_as(&self, me: u32, value: u32, lives: bool) -> bool {
         let Some(word) = self.claim(me) else { return false };
         self.sign(me, word);
         let index = word as u32;
@@ -92,9 +108,7 @@ impl Shared {
         // SAFETY: the claim is ours and unpublished.
         self.bodies[(index % RING) as usize].with_mut(|at| unsafe { at.write((value, in_slot)) });
         ring::publish(&self.desc(index).seq, index);
-        if ring::is_armed(&self.flag) && ring::disarm(&self.flag) {
-            self.wakes.fetch_add(1, Ordering::SeqCst);
-        }
+        self.wake(lives);
         true
     }
 
@@ -180,6 +194,52 @@ fn ring_model_no_wakeup_is_lost() {
             assert_eq!(ring.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
         }
         assert_eq!(ring.receive(0), Some(7));
+    });
+}
+
+#[test]
+fn ring_model_a_sender_that_stops_leaves_the_wakeup_to_others() {
+    model(3, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        ring.post(1);
+        let senders = [(1, true), (2, false)].map(|(me, lives)| {
+            let ring = ring.clone();
+            thread::spawn(move || assert!(ring.send_as(me, 7, lives)))
+        });
+        ring::arm(&ring.flag, true);
+        fence(Ordering::SeqCst);
+        let sleeps = !ring::has_unpublished(&ring.head, 0);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        if sleeps {
+            assert_eq!(ring.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
+        }
+    });
+}
+
+/// A sender that wakes the owner late does not disarm it when it has armed again meanwhile.
+#[test]
+fn ring_model_a_late_sender_takes_no_later_wakeup() {
+    model(3, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        ring.post(1);
+        let senders = [1, 2].map(|me| {
+            let ring = ring.clone();
+            thread::spawn(move || assert!(ring.send(me, 7)))
+        });
+        // A timer ends this sleep, if there is one.
+        ring::arm(&ring.flag, true);
+        fence(Ordering::SeqCst);
+        let tail = u32::from(ring.receive(0).is_some());
+        ring.wakes.store(0, Ordering::SeqCst);
+        ring::arm(&ring.flag, true);
+        fence(Ordering::SeqCst);
+        let sleeps = !ring::has_unpublished(&ring.head, tail);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        if sleeps {
+            assert!(ring.wakes.load(Ordering::SeqCst) > 0, "asleep, and nobody called");
+        }
     });
 }
 

@@ -170,8 +170,8 @@ impl ShmRemoteQp {
         desc.imm.store(imm.unwrap_or(0), Relaxed);
         desc.src.store(u32::from(from.qpn) | flags, Relaxed);
         ring::publish(&desc.seq, index);
-        if ring::is_armed(&self.seg.hdr().armed.flag) {
-            self.wake();
+        if let Some(seen) = ring::armed(&self.seg.hdr().armed.flag) {
+            self.wake(seen);
         }
     }
 
@@ -183,18 +183,16 @@ impl ShmRemoteQp {
         prefetch_write(self.seg.desc(index.wrapping_add(PREFETCH_AHEAD)).seq.as_ptr());
     }
 
-    /// Wakes the receiver. If that fails, the flag stays set for other senders, and for later messages.
+    /// Wakes the receiver, whose flag was `seen`. If that fails, the flag stays set for other senders, and
+    /// for later messages.
     #[cold]
-    pub(super) fn wake(&self) {
-        self.wake_by(|| Waker::open(self.identity.pid, self.identity.wake_fd));
+    pub(super) fn wake(&self, seen: u32) {
+        self.wake_by(seen, || Waker::open(self.identity.pid, self.identity.wake_fd));
     }
 
-    pub(super) fn wake_by(&self, open: impl FnOnce() -> Result<Waker, MemError>) {
-        if let Some(waker) = self.waker(open)
-            && ring::disarm(&self.seg.hdr().armed.flag)
-        {
-            let _ = waker.wake();
-        }
+    pub(super) fn wake_by(&self, seen: u32, open: impl FnOnce() -> Result<Waker, MemError>) {
+        let signal = || self.waker(open).is_some_and(|waker| waker.wake().is_ok());
+        ring::wake(&self.seg.hdr().armed.flag, seen, signal);
     }
 
     /// Opens the receiver's pipe, unless it is open, or will never be.

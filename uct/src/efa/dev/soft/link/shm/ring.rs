@@ -10,7 +10,7 @@
 //! | SYNC(credit) | [`grant`] | [`granted`] | the receive WQE; the descriptor was read |
 //! | SYNC(publish) | [`publish`] | [`is_published`] | the message |
 //! | SYNC(taken) | [`set_taken`] | [`taken`] | the payload slot was copied from |
-//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`is_armed`], [`has_unpublished`] | claim or flag seen |
+//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`armed`], [`has_unpublished`] | claim or flag seen |
 //! | SYNC(down) | [`close`] | a sender's load of the head, and its fence | whether the device is down |
 
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
@@ -136,11 +136,19 @@ pub fn has_slot(index: u32, taken: u32, slots: u32) -> bool {
     index.wrapping_sub(taken) < slots
 }
 
-/// Sets or clears the flag that makes senders wake the owner. A SeqCst fence must follow before
-/// [`has_unpublished`], one for all rings of a completion queue.
+/// Set in the flag of an owner that is armed.
+const ARMED: u32 = 1;
+
+/// Sets or clears the flag that makes senders wake the owner, which has another value at each arming. A
+/// SeqCst fence must follow before [`has_unpublished`], one for all rings of a completion queue.
 pub fn arm(flag: &AtomicU32, armed: bool) {
-    // SYNC(arm)
-    flag.store(armed.into(), Ordering::Relaxed);
+    // SYNC(arm). Release: the signal of a sender that sees it comes after the owner has cleared earlier ones.
+    if armed {
+        let next = (flag.load(Ordering::Relaxed) | ARMED).wrapping_add(ARMED + 1);
+        flag.swap(next, Ordering::AcqRel);
+    } else {
+        flag.fetch_and(!ARMED, Ordering::AcqRel);
+    }
 }
 
 /// Whether there are claims that the owner, at `tail`, has not taken.
@@ -149,20 +157,25 @@ pub fn has_unpublished(head: &AtomicU64, tail: u32) -> bool {
     head.load(Ordering::SeqCst) as u32 != tail
 }
 
-/// Whether the owner sleeps or is about to; checked by senders after publishing.
+/// The flag if the owner sleeps or is about to; checked by senders after publishing.
 // HOT
 #[inline(always)]
-pub fn is_armed(flag: &AtomicU32) -> bool {
+pub fn armed(flag: &AtomicU32) -> Option<u32> {
     // SYNC(arm): the claim precedes this load; the owner sets the flag before it looks for claims.
     #[cfg(loom)]
     // Loom treats SeqCst accesses as AcqRel; only its fences are sequentially consistent.
     ucs::sync::fence(Ordering::SeqCst);
-    flag.load(Ordering::SeqCst) != 0
+    let seen = flag.load(Ordering::SeqCst);
+    (seen & ARMED != 0).then_some(seen)
 }
 
-/// Clears the flag; returns true to one of the senders that saw it, which then wakes the owner.
-pub fn disarm(flag: &AtomicU32) -> bool {
-    flag.swap(0, Ordering::AcqRel) != 0
+/// Wakes the owner by `signal`, for a sender that saw its flag as `seen`. Only then is the flag cleared, so
+/// that another sender wakes the owner if this one stops before that; and one that has armed again stays
+/// armed. `signal` returns false if it could not wake the owner.
+pub fn wake(flag: &AtomicU32, seen: u32, signal: impl FnOnce() -> bool) {
+    if signal() {
+        let _ = flag.compare_exchange(seen, seen & !ARMED, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Closes the ring to claims; returns the head before.

@@ -582,14 +582,39 @@ fn a_sender_without_descriptors_wakes_the_receiver_with_a_later_message() {
     side.recv(1);
     let remote = side.dev.link().attach(side.dev.gid().iid(), side.qp.qpn(), QpKind::Srd).ok().unwrap();
     assert!(side.cq.arm());
-    let is_armed = || ring::is_armed(&seg.hdr().armed.flag);
-    assert!(is_armed());
+    let is_armed = || ring::armed(&seg.hdr().armed.flag).is_some();
+    let seen = ring::armed(&seg.hdr().armed.flag).unwrap();
     let errno = ucs::Errno(libc::EMFILE);
-    remote.wake_by(|| Err(MemError::Descriptors { what: "a peer's segment", errno }));
+    remote.wake_by(seen, || Err(MemError::Descriptors { what: "a peer's segment", errno }));
     assert!(is_armed(), "nobody would wake it any more");
     let epoll = Epoll::new().unwrap();
     epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
-    remote.wake();
+    remote.wake(seen);
     assert!(!is_armed());
     assert_eq!(epoll.wait(&mut Vec::new(), Some(Duration::from_secs(20))), Ok(1));
+}
+
+/// One sender stops within its wake-up, another one is so late that the receiver has armed again.
+#[test]
+fn senders_that_stop_within_a_wakeup_take_it_from_nobody() {
+    let (side, to, seg) = side_with(Channel::With);
+    side.recv(1);
+    let remote = side.dev.link().attach(side.dev.gid().iid(), side.qp.qpn(), QpKind::Srd).ok().unwrap();
+    let flag = &seg.hdr().armed.flag;
+    assert!(side.cq.arm());
+    let seen = ring::armed(flag).unwrap();
+    ring::wake(flag, seen, || {
+        assert_eq!(ring::armed(flag), Some(seen), "the signal comes first");
+        false
+    });
+    assert_eq!(ring::armed(flag), Some(seen));
+    assert!(side.cq.arm());
+    remote.wake(seen);
+    let epoll = Epoll::new().unwrap();
+    epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
+    let is_readable = || epoll.wait(&mut Vec::new(), Some(Duration::from_millis(1))) == Ok(1);
+    assert!(is_readable() && ring::armed(flag).is_some_and(|now| now != seen), "a wake-up for nothing");
+    side.qp.send_inline(&to, 1, b"message", None).unwrap();
+    assert!(ring::armed(flag).is_none() && is_readable());
+    assert_eq!(side.received(2), [(1, 7, DevStatus::Ok)]);
 }

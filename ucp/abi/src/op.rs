@@ -595,9 +595,15 @@ pub(crate) unsafe fn run<K: Kind, M: Message>(
         return run_plain::<K, M>(worker, plain, call, truncated, start);
     }
     let memory = call.request_memory().ok_or_else(|| invalid("the request of the program is null"))?;
-    let in_memory = || run_plain::<K, M>(worker, plain, call, truncated, start);
+    let callback = call.callback();
+    let in_memory = || match start(call.done::<K>(callback)) {
+        Ok(OpStatus::InProgress(id)) => Ok(Ended::silent(StatusPtr(set_priv(id, worker, callback)))),
+        ended => finish::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
+    };
     // SAFETY: the caller has `REQUEST_SIZE` bytes there for this operation.
-    unsafe { plain.with_request_memory(memory, in_memory) }
+    let ended = unsafe { plain.with_request_memory(memory, in_memory) }?;
+    // The callback may free the memory, or start another operation in it.
+    Ok(ended.notify::<K>(call))
 }
 
 /// [`run`] with a request of the library.
@@ -614,19 +620,53 @@ pub(crate) fn run_plain<K: Kind, M: Message>(
     match start(call.done::<K>(callback)) {
         Ok(OpStatus::InProgress(id)) => Ok(StatusPtr(set_priv(id, worker, callback))),
         Ok(OpStatus::Done(_)) if !call.reports_immediate_completion() => Ok(StatusPtr::OK),
-        ended => finish::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
+        ended => finish_and_call::<K>(worker, plain, call, truncated, ended.map(Message::ended)),
     }
 }
 
-/// Makes an operation that has ended in its call, or has not begun, what the caller gets.
+/// Outcome of a start: the value to return, and the callback to call before.
+struct Ended {
+    returned: StatusPtr,
+    /// Arguments of the callback if it is called within the call.
+    called: Option<(Status, RecvStatus)>,
+}
+
+impl Ended {
+    /// No callback is called.
+    fn silent(returned: StatusPtr) -> Ended {
+        Ended { returned, called: None }
+    }
+
+    /// Calls the callback, if it is to be called. It may do anything with the request.
+    fn notify<K: Kind>(self, call: &Call) -> StatusPtr {
+        if let Some((status, message)) = self.called {
+            // SAFETY: the parameters of an operation of this kind have such a callback.
+            unsafe { K::call(call.callback(), self.returned.0, status, message, call.user_data()) };
+        }
+        self.returned
+    }
+}
+
+/// [`finish`] of an operation whose request is the library's, and the callback.
 #[inline(never)]
-fn finish<K: Kind>(
+fn finish_and_call<K: Kind>(
     worker: &Worker,
     plain: &ucp::Worker,
     call: &Call,
     truncated: Option<&Cell<RecvStatus>>,
     ended: Result<RecvStatus, Error>,
 ) -> Result<StatusPtr, Status> {
+    finish::<K>(worker, plain, call, truncated, ended).map(|ended| ended.notify::<K>(call))
+}
+
+/// Makes an operation that has ended in its call, or has not begun, what the caller gets.
+fn finish<K: Kind>(
+    worker: &Worker,
+    plain: &ucp::Worker,
+    call: &Call,
+    truncated: Option<&Cell<RecvStatus>>,
+    ended: Result<RecvStatus, Error>,
+) -> Result<Ended, Status> {
     let in_callers_request = K::ENDS_IN_REQUEST && !call.request().is_null();
     let (message, error, began) = match ended {
         Ok(message) => (message, None, true),
@@ -640,18 +680,15 @@ fn finish<K: Kind>(
     }
     let is_called = call.always_request() && began;
     if !is_called && !in_callers_request {
-        return returned;
+        return returned.map(Ended::silent);
     }
     let callback = call.callback();
     let id = RequestId::ended(plain, message, error).map_err(Error::status)?;
     let handle = set_priv(id, worker, callback);
     if !is_called {
-        return returned;
+        return returned.map(Ended::silent);
     }
-    if !callback.is_null() {
-        let status = error.map_or(Status::Ok, Error::status);
-        // SAFETY: the caller's contract.
-        unsafe { K::call(callback, handle, status, message, call.user_data()) };
-    }
-    Ok(StatusPtr(handle))
+    let status = error.map_or(Status::Ok, Error::status);
+    let called = (!callback.is_null()).then_some((status, message));
+    Ok(Ended { returned: StatusPtr(handle), called })
 }

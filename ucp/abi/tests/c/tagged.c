@@ -263,6 +263,131 @@ static void callers_requests(pair_t *pair)
     free(in);
 }
 
+/* Requests in memory of the program, which is the program's again in the callback of an operation that ends in
+ * its call. */
+#define REPOSTS 100
+
+static struct {
+    pair_t *pair;
+    unsigned char *memory;
+    size_t size;
+    uint64_t in;
+} own;
+
+static void *own_request(void)
+{
+    return own.memory + own.size;
+}
+
+static void on_own_send(void *request, ucs_status_t status, void *user_data)
+{
+    CHECK(request == own_request() && status == UCS_OK && user_data == &called);
+    memset(own.memory, 0x5a, own.size);
+    called++;
+}
+
+static void on_own_recv(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    CHECK(info->length == 8 && info->sender_tag == 8);
+    on_own_send(request, status, user_data);
+}
+
+static void on_freed(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    CHECK(request == own_request() && status == UCS_OK && info->length == 8);
+    free(own.memory);
+    called++;
+}
+
+static void repost(void);
+
+static void on_reposted(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    called++;
+    CHECK(request == own_request() && status == (called > REPOSTS ? UCS_ERR_CANCELED : UCS_OK));
+    if (called <= REPOSTS) {
+        CHECK(info->length == 8 && own.in == called);
+        repost();
+    }
+}
+
+static ucp_request_param_t with_own_request(void)
+{
+    ucp_request_param_t param = with(UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                                     UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
+    param.request = own_request();
+    return param;
+}
+
+static void repost(void)
+{
+    ucp_request_param_t param = with_own_request();
+    param.cb.recv             = on_reposted;
+    CHECK(ucp_tag_recv_nbx(own.pair->b, &own.in, 8, 8, ~0ull, &param) == own_request());
+}
+
+static void check_untouched(void)
+{
+    for (size_t at = 0; at < own.size; at++) {
+        CHECK(own.memory[at] == 0x5a);
+    }
+}
+
+static void own_memory_in_callbacks(ucs_thread_mode_t mode)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
+    ucp_request_param_t param, plain_param = with(0);
+    uint64_t out = 1;
+    pair_t pair;
+
+    make_pair(&pair, mode);
+    CHECK(ucp_context_query(pair.context, &attr) == UCS_OK);
+    own.pair   = &pair;
+    own.size   = attr.request_size;
+    own.memory = malloc(own.size + 8);
+    called     = 0;
+    /* What follows ends in its call. */
+    wait_for(&pair, ucp_tag_send_nbx(pair.ab, &out, 8, 8, &plain_param), UCS_OK);
+    wait_for(&pair, ucp_tag_recv_nbx(pair.b, &own.in, 8, 8, ~0ull, &plain_param), UCS_OK);
+
+    /* Neither a send nor a receive touches the memory behind its callback. */
+    param         = with_own_request();
+    param.cb.send = on_own_send;
+    CHECK(ucp_tag_send_nbx(pair.ab, &out, 8, 8, &param) == own_request() && called == 1);
+    check_untouched();
+    wait_unexpected(&pair, 8);
+    param.cb.recv = on_own_recv;
+    CHECK(ucp_tag_recv_nbx(pair.b, &own.in, 8, 8, ~0ull, &param) == own_request() && called == 2);
+    check_untouched();
+
+    /* A callback starts the next operation in the same memory; the last one is cancelled. */
+    for (out = 1; out <= REPOSTS; out++) {
+        wait_for(&pair, ucp_tag_send_nbx(pair.ab, &out, 8, 8, &plain_param), UCS_OK);
+    }
+    wait_for(&pair, ucp_tag_send_nbx(pair.ab, &out, 8, 9, &plain_param), UCS_OK);
+    wait_unexpected(&pair, 9);
+    called = 0;
+    repost();
+    CHECK(called == REPOSTS && ucp_request_check_status(own_request()) == UCS_INPROGRESS);
+    ucp_request_cancel(pair.b, own_request());
+    UNTIL(&pair, called == REPOSTS + 1);
+
+    /* The program frees the memory in the callback. */
+    unsigned char *kept = own.memory;
+    own.memory          = malloc(own.size + 8);
+    param               = with_own_request();
+    param.cb.recv       = on_freed;
+    CHECK(ucp_tag_recv_nbx(pair.b, &own.in, 8, 9, ~0ull, &param) == own_request());
+    CHECK(called == REPOSTS + 2);
+
+    /* Nor does the end of the worker touch what is the program's. */
+    own.memory = kept;
+    memset(own.memory, 0x5a, own.size);
+    free_pair(&pair);
+    check_untouched();
+    free(own.memory);
+}
+
 static void probes(pair_t *pair)
 {
     ucp_request_param_t param = with(0);
@@ -437,6 +562,7 @@ int main(void)
         pieces(&pair);
         generic(&pair);
         free_pair(&pair);
+        own_memory_in_callbacks(mode);
     }
     return 0;
 }

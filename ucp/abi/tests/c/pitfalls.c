@@ -119,6 +119,25 @@ static void called_after_release(void *request, ucs_status_t status, const ucp_t
     called++;
 }
 
+static pair_t *the_pair;
+
+/* The callback starts an operation: it gets another request, and its own stays as it is. */
+static void starts_after_release(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    ucp_request_param_t param = plain();
+    uint64_t other;
+    ucs_status_ptr_t recv;
+
+    CHECK(status == UCS_ERR_MESSAGE_TRUNCATED && info->sender_tag == 14 && info->length == LONG);
+    recv = ucp_tag_recv_nbx(the_pair->b, &other, 8, 99, ~0ull, &param);
+    CHECK(UCS_PTR_IS_PTR(recv) && recv != request);
+    CHECK(*(unsigned*)request == USER_MARK);
+    ucp_request_cancel(the_pair->b, recv);
+    CHECK(ucp_request_check_status(recv) == UCS_ERR_CANCELED);
+    ucp_request_free(recv);
+    called++;
+}
+
 /* 8: a request is freed before its operation ends, or by its callback. */
 static void early_frees(pair_t *pair)
 {
@@ -160,6 +179,12 @@ static void early_frees(pair_t *pair)
     ucp_request_release(recv);
     wait_for(pair, ucp_tag_send_nbx(pair->ab, out, LONG, 13, &param), UCS_OK);
     until_called(pair, 1);
+    the_pair          = pair;
+    with_call.cb.recv = starts_after_release;
+    recv              = ucp_tag_recv_nbx(pair->b, in, 8, 14, ~0ull, &with_call);
+    ucp_request_release(recv);
+    wait_for(pair, ucp_tag_send_nbx(pair->ab, out, LONG, 14, &param), UCS_OK);
+    until_called(pair, 2);
 
     map.address = in;
     map.length  = LONG;

@@ -66,6 +66,10 @@ impl Inner {
                 waker.into_iter().for_each(|waker| self.wakers.wake(waker));
                 self.wakers.wake(Waker::clone(&watcher));
             }
+            Action::RawOfDropped(call, id, ended) => {
+                call.run(id, ended);
+                let _ = self.core.borrow_mut().reqs.take(id);
+            }
             action => action.run(),
         }
     }

@@ -39,6 +39,13 @@ impl Requests {
             self.call_early(block, call, ended);
             return None;
         }
+        if let (Stage::Detached, &Notify::Raw(call)) = (stage, &notify) {
+            return Some(match block.state().is_callers() {
+                // What is there stays until the caller uses its memory again.
+                true => Action::Raw(call, id, ended),
+                false => Action::RawOfDropped(call, id, ended),
+            });
+        }
         if stage == Stage::Detached || matches!(notify, Notify::Boxed(_)) {
             self.release(block);
         }

@@ -131,6 +131,9 @@ pub(crate) enum Action {
     /// Wakes the waker of a future, and the watcher of the multi-receive, which stays.
     WakeMultiRecv(Option<Waker>, Rc<Waker>),
     Raw(Callback, RequestId, Ended),
+    /// As [`Action::Raw`], of a request that was dropped before its operation ended. The worker frees it
+    /// after the call, so that an operation that the callback starts gets another one.
+    RawOfDropped(Callback, RequestId, Ended),
     Boxed(Box<dyn FnOnce(Ended)>, Ended),
     Failed(Vec<Rc<EpState>>, Error),
     /// Drops the buffer of a detached operation, whose destructor is user code.
@@ -146,7 +149,7 @@ impl Action {
                 waker.into_iter().for_each(Waker::wake);
                 watcher.wake_by_ref();
             }
-            Action::Raw(call, id, ended) => call.run(id, ended),
+            Action::Raw(call, id, ended) | Action::RawOfDropped(call, id, ended) => call.run(id, ended),
             Action::Boxed(call, ended) => call(ended),
             Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.call_error_handler(error)),
             Action::Free(buf) => drop(buf),

@@ -165,11 +165,19 @@ fn a_ready_request_ends_when_its_turn_comes() {
     drop(reqs.detach(tokens[1].1, None));
     for (n, (_, id)) in tokens.iter().enumerate() {
         assert!(reqs.has_ready());
-        let Some(Action::Raw(call, of, ended)) = reqs.next_ready() else { panic!("a callback") };
+        let (of, ended, action) = match reqs.next_ready() {
+            Some(action @ (Action::Raw(_, of, ended) | Action::RawOfDropped(_, of, ended))) => {
+                (of, ended, action)
+            }
+            _ => panic!("a callback"),
+        };
         assert_eq!((of, ended), (*id, Ok(message(n))), "in the order of their ends");
-        assert_eq!(id.status(), if n == 1 { None } else { Some(Status::Ok) });
-        Action::Raw(call, of, ended).run();
+        // The worker frees one that was dropped after the call.
+        assert_eq!(matches!(action, Action::RawOfDropped(..)), n == 1);
+        assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message(n))));
+        action.run();
     }
+    assert_eq!(reqs.take(tokens[1].1), Some(Ok(message(1))));
     assert!(reqs.next_ready().is_none() && !reqs.has_ready());
     assert_eq!((calls.get(), reqs.len()), (3, 2));
 }

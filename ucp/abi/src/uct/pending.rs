@@ -18,9 +18,9 @@ operation! {
         let func = func.ok_or_else(|| invalid("uct_ep_pending_add: the request or its function is null"))?;
         let waiting = ep.pending.clone();
         let attempt = move || {
+            // Anything but success keeps the request.
             // SAFETY: the program keeps the request until its function answers that it is done, or purges it.
-            let status = unsafe { func(request) };
-            if status == Status::NoResource.into() || status == Status::InProgress.into() {
+            if unsafe { func(request) } != CStatus(0) {
                 return Retry::NoResource;
             }
             let mut waiting = waiting.borrow_mut();

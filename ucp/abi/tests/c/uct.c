@@ -284,6 +284,9 @@ typedef struct {
 } waiting_t;
 
 static int blocked, order[8], done;
+/* What the next calls answer, of which none keeps its request from being tried again. */
+static const ucs_status_t refusals[] = { UCS_ERR_NO_MEMORY, UCS_ERR_BUSY, UCS_ERR_IO_ERROR };
+static size_t to_refuse;
 
 static ucs_status_t attempt(uct_pending_req_t *request)
 {
@@ -292,6 +295,9 @@ static ucs_status_t attempt(uct_pending_req_t *request)
 
     if (blocked) {
         return UCS_ERR_NO_RESOURCE;
+    }
+    if (to_refuse > 0) {
+        return refusals[--to_refuse];
     }
     status = uct_ep_am_short(ep, 4, waiting->number, NULL, 0);
     if (status != UCS_ERR_NO_RESOURCE) {
@@ -379,6 +385,7 @@ static void pending(void)
     CHECK((done == 3) && (order[0] == 1) && (order[1] == 2) && (order[2] == 3));
     blocked = 0;
     flush();
+    to_refuse = sizeof(refusals) / sizeof(refusals[0]);
     fill(waiting, &sent);
     while (done < 3) {
         progress();

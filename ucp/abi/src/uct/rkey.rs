@@ -1,7 +1,7 @@
 //! Remote keys: packed, they begin with their length, since UCX passes none.
 
-use std::cell::{OnceCell, RefCell};
 use std::ffi::c_void;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ::ucs::Status;
 use ::uct::any;
@@ -21,14 +21,14 @@ pub(crate) fn packed_size(len: usize) -> usize {
 }
 
 /// An unpacked key. UCX unpacks for a component, this engine for a memory domain: it is unpacked for each
-/// domain by whose endpoints it is used.
+/// domain by whose endpoints it is used. Endpoints of several threads may use it at a time.
 #[repr(C)]
 pub(crate) struct Rkey {
     magic: Magic,
     packed: Vec<u8>,
     /// The key for the first domain, with that domain's number.
-    first: OnceCell<(usize, any::Rkey)>,
-    others: RefCell<Vec<(usize, Box<any::Rkey>)>>,
+    first: OnceLock<(usize, any::Rkey)>,
+    others: Mutex<Vec<(usize, Box<any::Rkey>)>>,
 }
 
 impl Handle for Rkey {
@@ -54,10 +54,15 @@ impl Rkey {
     fn unpack_for(&self, iface: &Iface) -> Result<&any::Rkey, Status> {
         let unpack = || iface.inner.md().unpack_rkey(&self.packed).map_err(|error| error.status());
         if self.first.get().is_none() {
+            // Another thread may be faster, with another domain.
             let _ = self.first.set((iface.md_id, unpack()?));
-            return self.first.get().map(|(_, rkey)| rkey).ok_or(Status::InvalidParam);
         }
-        let mut others = self.others.borrow_mut();
+        if let Some((id, rkey)) = self.first.get()
+            && *id == iface.md_id
+        {
+            return Ok(rkey);
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let at = match others.iter().position(|(id, _)| *id == iface.md_id) {
             Some(at) => at,
             None => {
@@ -129,7 +134,7 @@ entry! {
             let length = usize::from(buffer.cast::<u8>().read());
             std::slice::from_raw_parts(buffer.cast::<u8>().add(1), length).to_vec()
         };
-        let first = OnceCell::new();
+        let first = OnceLock::new();
         if let Some((id, md)) = super::md::open_domain(component.tl) {
             let rkey = md.unpack_rkey(&packed).map_err(|error| {
                 tracing::error!("cannot unpack a key of component {}: {error}", component.tl);
@@ -137,7 +142,7 @@ entry! {
             })?;
             let _ = first.set((id, rkey));
         }
-        let key = into_handle(Rkey { magic: Magic::of::<Rkey>(), packed, first, others: RefCell::default() });
+        let key = into_handle(Rkey { magic: Magic::of::<Rkey>(), packed, first, others: Mutex::default() });
         let kind = std::ptr::from_ref(component).cast_mut().cast();
         bundle.store(RkeyBundle { rkey: key.expose_provenance(), handle: key.cast(), kind })
     }

@@ -1,7 +1,9 @@
 //! Workers: queues of callbacks that an inline function of programs calls.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use ::ucs::Status;
 
@@ -18,8 +20,13 @@ pub(crate) struct Worker {
     queue: CallbackQueue,
     /// `ucs_thread_mode_t`.
     pub(crate) mode: c_int,
+    /// Only the thread that makes progress uses them.
     members: RefCell<Vec<Member>>,
-    next_id: Cell<c_int>,
+    /// Changes of `members` that progress has not made, in order. Any thread adds some.
+    changes: Mutex<Vec<Change>>,
+    /// Whether there are changes.
+    has_changes: AtomicBool,
+    next_id: AtomicI32,
 }
 
 impl Named for Worker {
@@ -39,6 +46,12 @@ struct Member {
     once: bool,
 }
 
+/// Change of what a worker progresses.
+enum Change {
+    Add(Member),
+    Remove(c_int),
+}
+
 /// `UCS_CALLBACKQ_FLAG_ONESHOT`.
 const ONESHOT: c_uint = 1 << 1;
 /// `UCS_CALLBACKQ_ID_NULL`.
@@ -48,36 +61,75 @@ const NO_ID: c_int = -1;
 const UNUSED: c_int = 0;
 
 impl Worker {
-    /// Progresses something from now on. Returns its number.
+    /// Progresses something from now on. Returns its number. Any thread may call this.
     /// # Safety
     /// `call` may be called with `arg` until it is removed.
     pub(crate) unsafe fn add(&self, call: Callback, arg: *mut c_void, once: bool) -> c_int {
-        let id = self.next_id.get();
-        self.next_id.set(id.wrapping_add(1) & c_int::MAX);
-        self.members.borrow_mut().push(Member { id, call, arg, once });
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) & c_int::MAX;
+        self.change(Change::Add(Member { id, call, arg, once }));
         id
     }
 
-    /// Ends that. Returns whether there was something of that number.
-    pub(crate) fn remove(&self, id: c_int) -> bool {
+    /// Ends that. Any thread may call this; a progress call of another thread may still call it once.
+    pub(crate) fn remove(&self, id: c_int) {
+        self.change(Change::Remove(id));
+    }
+
+    fn change(&self, change: Change) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that progress has not seen needs no change.
+        if let Change::Remove(id) = change
+            && let Some(at) = changes.iter().position(|of| matches!(of, Change::Add(added) if added.id == id))
+        {
+            changes.remove(at);
+        } else {
+            changes.push(change);
+        }
+        self.has_changes.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn make_changes(&self) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_changes.store(false, Ordering::Relaxed);
         let mut members = self.members.borrow_mut();
-        let before = members.len();
-        members.retain(|member| member.id != id);
-        members.len() < before
+        for change in changes.drain(..) {
+            match change {
+                Change::Add(member) => members.push(member),
+                Change::Remove(id) => members.retain(|member| member.id != id),
+            }
+        }
+    }
+
+    /// Number of what is progressed, for the thread that makes progress.
+    fn count(&self) -> usize {
+        self.make_changes();
+        self.members.borrow().len()
+    }
+
+    /// The member at an index, or behind the last.
+    // HOT
+    #[inline(always)]
+    fn member(&self, at: usize) -> Option<Member> {
+        if self.has_changes.load(Ordering::Acquire) {
+            self.make_changes();
+        }
+        self.members.borrow().get(at).copied()
     }
 
     /// Calls each member: by index and without a borrow held, since a callback may add and remove some.
     fn progress(&self) -> c_uint {
         let (mut at, mut events) = (0, 0);
-        loop {
-            let Some(member) = self.members.borrow().get(at).copied() else { return events };
-            at += 1;
-            if member.once && self.remove(member.id) {
-                at -= 1;
+        while let Some(member) = self.member(at) {
+            if member.once {
+                self.members.borrow_mut().remove(at);
+            } else {
+                at += 1;
             }
             // SAFETY: the contract of `add`.
             events += unsafe { (member.call)(member.arg) };
         }
+        events
     }
 }
 
@@ -113,7 +165,9 @@ entry! {
             queue: CallbackQueue { fast_elems: [nothing; 8], private: [0; 72] },
             mode,
             members: RefCell::default(),
-            next_id: Cell::new(0),
+            changes: Mutex::default(),
+            has_changes: AtomicBool::new(false),
+            next_id: AtomicI32::new(0),
         });
         let first = QueueElement { cb: Some(progress), arg: made.cast(), ..nothing };
         // SAFETY: the worker has just been made, and nobody else has it.
@@ -123,7 +177,7 @@ entry! {
 
     /// Frees a worker. Its interfaces have been closed.
     fn uct_worker_destroy(worker: *mut Worker) {
-        let left = checked_worker(worker)?.members.borrow().len();
+        let left = checked_worker(worker)?.count();
         if left > 0 {
             tracing::warn!("uct_worker_destroy: {left} interfaces or callbacks are still progressed");
         }

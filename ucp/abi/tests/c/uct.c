@@ -11,6 +11,7 @@
 
 static uct_component_h component;
 static uct_md_h md;
+static char md_name[UCT_MD_NAME_MAX];
 static uct_md_attr_t md_attr;
 static uct_worker_h worker;
 static uct_iface_h from, to;
@@ -79,6 +80,7 @@ static void open_md(const char *tl, const char *dev)
         CHECK(uct_md_query_tl_resources(md, &resources, &count) == UCS_OK);
         CHECK((count == 1) && !strcmp(resources[0].tl_name, tl));
         if (!strcmp(resources[0].dev_name, dev)) {
+            memcpy(md_name, component_attr.md_resources[i].md_name, sizeof(md_name));
             uct_release_tl_resource_list(resources);
             break;
         }
@@ -101,7 +103,7 @@ static ucs_status_t on_error(void *arg, uct_ep_h failed, ucs_status_t status)
     return UCS_OK;
 }
 
-static uct_iface_h open_iface(const char *tl, const char *dev)
+static uct_iface_h open_iface_of(uct_md_h md, uct_worker_h worker, const char *tl, const char *dev)
 {
     uct_iface_config_t *config;
     uct_iface_params_t params;
@@ -120,6 +122,11 @@ static uct_iface_h open_iface(const char *tl, const char *dev)
     uct_config_release(config);
     uct_iface_progress_enable(iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     return iface;
+}
+
+static uct_iface_h open_iface(const char *tl, const char *dev)
+{
+    return open_iface_of(md, worker, tl, dev);
 }
 
 static void connect_ep(void)
@@ -726,11 +733,11 @@ static void bad_input(const char *tl, const char *dev)
 }
 
 #include "uct_forms.h"
+#include "uct_threads.h"
 #include "uct_values.h"
 
 int main(int argc, char **argv)
 {
-    ucs_async_context_t *async;
     size_t i;
 
     CHECK(argc == 3);
@@ -755,6 +762,8 @@ int main(int argc, char **argv)
     memory();
     bad_input(argv[1], argv[2]);
     forms();
+    callbacks_of_threads();
+    key_of_threads(argv[1], argv[2]);
     values(argv[1], argv[2]);
     CHECK(WAIT(uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &comp)) == UCS_OK);
     uct_ep_destroy(ep);

@@ -88,6 +88,11 @@ fn lacks(callback: &str) -> Status {
     invalid(&format!("the datatype has no {callback}"))
 }
 
+/// Bytes of which a receive from a stream has a multiple: of an element that is contiguous, else 1.
+pub(crate) fn element_size(datatype: u64) -> usize {
+    if datatype & CLASS == CONTIG { (datatype >> 3) as usize } else { 1 }
+}
+
 impl Data {
     /// Data of the caller: `count` elements of a datatype at `buffer`.
     /// # Safety

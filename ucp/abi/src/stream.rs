@@ -8,7 +8,7 @@ use ::ucs::Status;
 use ucp::{Error, OpParams, OpStatus, RecvStatus, StreamData, StreamRecvMode};
 
 use crate::arg::OutPtr;
-use crate::datatype::{Data, Use};
+use crate::datatype::{Data, Use, element_size};
 use crate::entry::StatusPtr;
 use crate::ep::Ep;
 use crate::handle::{checked, from_ptr};
@@ -71,7 +71,10 @@ unsafe fn recv(
     let ep = unsafe { from_ptr(ep) }?;
     // SAFETY: as above.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
-    let mode = if call.flags() & WAIT_ALL != 0 { StreamRecvMode::WaitAll } else { StreamRecvMode::Some };
+    let mode = match call.flags() & WAIT_ALL {
+        0 => StreamRecvMode::Elements(element_size(call.datatype())),
+        _ => StreamRecvMode::WaitAll,
+    };
     // SAFETY: as above.
     let call = &unsafe { call.with_length(length) };
     let worker = ep.worker();

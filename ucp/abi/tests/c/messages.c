@@ -168,6 +168,82 @@ static void streams(pair_t *pair)
     free(back);
 }
 
+/* Receives elements of a size from a stream. Returns the length in bytes. */
+static size_t received(pair_t *pair, ucs_status_ptr_t recv, const size_t *length)
+{
+    size_t later = 0;
+
+    if (!UCS_PTR_IS_PTR(recv)) {
+        CHECK(recv == NULL);
+        return *length;
+    }
+    UNTIL(pair, ucp_stream_recv_request_test(recv, &later) != UCS_INPROGRESS);
+    wait_for(pair, recv, UCS_OK);
+    return later;
+}
+
+static void send_stream(pair_t *pair, const void *bytes, size_t length)
+{
+    ucp_request_param_t param = plain();
+    wait_for(pair, ucp_stream_send_nbx(pair->ab, bytes, length, &param), UCS_OK);
+}
+
+/* A receive from a stream ends with whole elements, whether it is there first or the bytes are. */
+static void stream_elements(pair_t *pair)
+{
+    ucp_request_param_t bytes = plain(), words = plain();
+    unsigned char *out = malloc(LONG), *back = malloc(LONG);
+    ucp_stream_poll_ep_t ready;
+    ucs_status_ptr_t recv, send;
+    size_t length = 0, total;
+    int i;
+
+    fill(out, LONG, 6);
+    words.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+    words.datatype     = ucp_dt_make_contig(8);
+    recv               = ucp_stream_recv_nbx(pair->ba, back, 4, &length, &words);
+    CHECK(UCS_PTR_IS_PTR(recv));
+    send_stream(pair, out, 5);
+    for (i = 0; i < 10000; i++) {
+        progress(pair);
+    }
+    CHECK(ucp_request_check_status(recv) == UCS_INPROGRESS);
+    send_stream(pair, out + 5, 3);
+    CHECK(received(pair, recv, &length) == 8);
+    check_filled(back, 8, 6);
+
+    for (i = 0; i < 2; i++) {
+        if (i == 0) {
+            recv = ucp_stream_recv_nbx(pair->ba, back, 4, &length, &words);
+        }
+        send_stream(pair, out, 13);
+        if (i == 1) {
+            UNTIL(pair, ucp_stream_worker_poll(pair->b, &ready, 1, 0) == 1);
+            recv = ucp_stream_recv_nbx(pair->ba, back, 4, &length, &words);
+        }
+        CHECK(received(pair, recv, &length) == 8);
+        recv = ucp_stream_recv_nbx(pair->ba, back + 8, 100, &length, &bytes);
+        CHECK(received(pair, recv, &length) == 5);
+        check_filled(back, 13, 6);
+    }
+
+    /* A message that is received by rendezvous ends within an element. */
+    send_stream(pair, out, 4);
+    send = ucp_stream_send_nbx(pair->ab, out + 4, LONG - 8, &bytes);
+    for (total = 0; total + 8 <= LONG - 4; total += length) {
+        recv   = ucp_stream_recv_nbx(pair->ba, back + total, (LONG - total) / 8, &length, &words);
+        length = received(pair, recv, &length);
+        CHECK(length > 0 && length % 8 == 0);
+    }
+    wait_for(pair, send, UCS_OK);
+    recv = ucp_stream_recv_nbx(pair->ba, back + total, 1, &length, &words);
+    send_stream(pair, out + LONG - 4, 4);
+    CHECK(received(pair, recv, &length) == LONG - total);
+    check_filled(back, LONG, 6);
+    free(back);
+    free(out);
+}
+
 static void wakeup(pair_t *pair)
 {
     struct pollfd wait;
@@ -379,6 +455,7 @@ int main(void)
     make_pair(&pair, UCS_THREAD_MODE_MULTI);
     active_messages(&pair);
     streams(&pair);
+    stream_elements(&pair);
     wakeup(&pair);
     client_server(&pair);
     failing_connects(&pair);

@@ -114,9 +114,10 @@ impl WorkerCore {
         if let Some(first) = stream.waiters.front_mut() {
             first.mode = StreamRecvMode::Some;
         }
-        for Waiter { id: request, filled, .. } in cancelled {
-            let status = RecvStatus { len: filled, tag: 0, from: id.peer, cq_data: None };
-            self.reqs.end(request, if filled > 0 { Ok(status) } else { Err(Error::Cancelled) });
+        for waiter in cancelled {
+            let status = RecvStatus { len: waiter.filled, tag: 0, from: id.peer, cq_data: None };
+            let ended = if waiter.holds_bytes() { Ok(status) } else { Err(Error::Cancelled) };
+            self.reqs.end(waiter.id, ended);
         }
     }
 
@@ -155,8 +156,7 @@ impl WorkerCore {
             };
             // A length from the wire may exceed the memory; that fails only the stream.
             let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
-            let is_contiguous = waiter.buf.piece().is_some();
-            let (buf, inflight) = if is_contiguous && len <= waiter.len - waiter.filled {
+            let (buf, inflight) = if waiter.has_room_for_all(len) {
                 (waiter.buf.part(waiter.filled, len), InflightRecv::Direct(len))
             } else {
                 let mut bytes = Vec::new();

@@ -22,6 +22,9 @@ pub enum StreamRecvMode {
     Some,
     /// The buffer is full.
     WaitAll,
+    /// At least one element of this many bytes has been received, and no part of another: what is left of the
+    /// bytes stays for the next receive. The buffer has room for whole elements. 0 is as 1.
+    Elements(usize),
 }
 
 pub(crate) struct Waiter {
@@ -34,7 +37,42 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     fn is_complete(&self) -> bool {
-        self.filled == self.len || self.filled > 0 && self.mode == StreamRecvMode::Some
+        self.filled == self.len || self.filled >= self.least()
+    }
+
+    /// Whether there is something that the receive may end with: part of an element is nothing.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        let least = if let StreamRecvMode::Elements(size) = self.mode { size } else { 1 };
+        self.filled >= least.max(1)
+    }
+
+    /// Bytes that end the receive, if the buffer has room for more.
+    fn least(&self) -> usize {
+        match self.mode {
+            StreamRecvMode::Some => 1,
+            StreamRecvMode::WaitAll => self.len,
+            StreamRecvMode::Elements(size) => size.max(1),
+        }
+    }
+
+    /// Bytes of those that are there that go to the buffer next.
+    fn room_for(&self, there: usize) -> usize {
+        let n = there.min(self.len - self.filled);
+        match self.mode {
+            StreamRecvMode::Elements(size) if size > 1 => {
+                // Of the first element, any part. Behind it, whole ones.
+                let end = self.filled + n;
+                let whole = end - end % size;
+                if whole == 0 { n } else { whole.saturating_sub(self.filled) }
+            }
+            _ => n,
+        }
+    }
+
+    /// Whether a message of this length may be received into the buffer as a whole.
+    pub(crate) fn has_room_for_all(&self, len: usize) -> bool {
+        let has_room = len <= self.len - self.filled;
+        has_room && self.buf.piece().is_some() && self.room_for(len) == len
     }
 }
 
@@ -109,7 +147,7 @@ impl Stream {
     #[inline]
     pub(crate) fn copy_packet(&mut self, bytes: &[u8]) {
         let Some(waiter) = self.waiters.front_mut() else { return };
-        let n = bytes.len().min(waiter.len - waiter.filled);
+        let n = waiter.room_for(bytes.len());
         waiter.buf.put(waiter.filled as u64, &bytes[..n]);
         waiter.filled += n;
         self.unread.clear();
@@ -125,7 +163,7 @@ impl Stream {
             && let Some(waiter) = self.waiters.front_mut()
         {
             let unread = &self.unread[self.read_pos..];
-            let n = unread.len().min(waiter.len - waiter.filled);
+            let n = waiter.room_for(unread.len());
             waiter.buf.put(waiter.filled as u64, &unread[..n]);
             self.read_pos += n;
             waiter.filled += n;

@@ -249,11 +249,13 @@ impl<'a> Call<'a> {
         if call.must_complete_now() { Err(Status::NoResource) } else { Ok(call) }
     }
 
-    /// Stores the length of a stream's receive that ends in its call.
+    /// Stores the length of a stream's receive that ends in its call, and nothing if `length` is null.
     /// # Safety
     /// `length` is null or can be written during `'a`.
     pub(crate) unsafe fn with_length(self, length: *mut usize) -> Call<'a> {
-        Call { mask: self.mask | op_attr::RECV_INFO, length, ..self }
+        let others = self.mask & !op_attr::RECV_INFO;
+        let mask = if length.is_null() { others } else { others | op_attr::RECV_INFO };
+        Call { mask, length, ..self }
     }
 
     /// Fields that the caller has set.

@@ -96,22 +96,30 @@ entry! {
         let at = std::ptr::from_ref(worker);
         // SAFETY: progress of this worker calls this, so it is there.
         let call = move |request| unsafe { on_request.call(at, request) };
-        let made = worker.with_worker(|plain| plain.listen(addr, call))?;
-        let made = made.map_err(|error| {
+        let made = worker.with_worker(|plain| {
+            plain.listen(addr, call).map(|listener| {
+                let handle = into_handle(Listener { magic: Magic::of::<Listener>(), listener, worker });
+                worker.listeners.borrow_mut().insert(handle);
+                handle
+            })
+        })?;
+        listener.store(made.map_err(|error| {
             tracing::error!("{error}");
             match error {
                 ListenError::Socket { errno, .. } if errno.0 == libc::EADDRINUSE => Status::Busy,
                 _ => Status::IoError,
             }
-        })?;
-        listener.store(into_handle(Listener { magic: Magic::of::<Listener>(), listener: made, worker }))
+        })?)
     }
 
     /// Closes a listener.
     fn ucp_listener_destroy(listener: *mut Listener) {
-        // SAFETY: a program destroys listeners before their worker.
+        // SAFETY: a worker frees its listeners, which are no handles any more then.
         let worker = unsafe { crate::handle::from_ptr(checked(listener)?.worker) }?;
-        worker.with_worker(|_| from_handle(listener).map(drop))?
+        worker.with_worker(|_| {
+            worker.listeners.borrow_mut().remove(&listener);
+            from_handle(listener).map(drop)
+        })?
     }
 
     /// Socket address of a listener.

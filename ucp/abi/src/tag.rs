@@ -2,6 +2,8 @@
 
 mod probe;
 
+pub(crate) use probe::TakenMessages;
+
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;

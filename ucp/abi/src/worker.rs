@@ -14,9 +14,11 @@ use crate::context::{Context, copy_name};
 use crate::entry::{CStatus, invalid};
 use crate::ep::{Ep, ReplyEps};
 use crate::handle::{Handle, Magic, checked, from_handle, from_ptr, into_handle};
+use crate::listener::Listener;
 use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
+use crate::tag::TakenMessages;
 use crate::types::{
     ADDRESS_NET_ONLY, AddressAttr, WorkerAttr, WorkerParams, thread_mode, worker_attr, worker_params,
 };
@@ -39,6 +41,10 @@ pub(crate) struct Worker {
     pub(crate) reply_eps: RefCell<ReplyEps>,
     pub(crate) am: AmState,
     pub(crate) streams: StreamState,
+    /// Messages that probes have taken. Freed with the worker.
+    pub(crate) taken: TakenMessages,
+    /// Listeners that the program has not destroyed. Freed with the worker.
+    pub(crate) listeners: RefCell<HashSet<*mut Listener>>,
     /// Requests of `ucp_request_alloc`. Freed behind the engine, which looks at those that run.
     pub(crate) allocated: Allocated,
     /// Descriptor of the program that reports this worker's events.
@@ -208,6 +214,8 @@ fn new_worker(context: &Context, params: ParamsPtr<WorkerParams>) -> Result<Work
         reply_eps: RefCell::default(),
         am: AmState::new(),
         streams: StreamState::default(),
+        taken: TakenMessages::default(),
+        listeners: RefCell::default(),
         allocated: Allocated::new(context.room),
         reports_to,
         ends: Cell::new(false),
@@ -224,7 +232,7 @@ entry! {
         worker.store(into_handle(made))
     }
 
-    /// Frees a worker and its endpoints.
+    /// Frees a worker, and its endpoints, listeners, and messages that probes have taken.
     fn ucp_worker_destroy(worker: *mut Worker) {
         let gone = checked(worker)?;
         gone.ends.set(true);
@@ -233,6 +241,10 @@ entry! {
             gone.reply_eps.borrow_mut().clear();
             gone.am.clear();
             gone.streams.clear();
+            gone.taken.clear();
+            for listener in gone.listeners.take() {
+                drop(from_handle(listener));
+            }
             gone.allocated.release_held(plain);
             for ep in eps {
                 drop(from_handle(ep));

@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
@@ -452,6 +453,64 @@ static void destroyed_while_receiving(void)
     free(out);
 }
 
+static unsigned open_files(void)
+{
+    DIR *folder    = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* A worker is destroyed with its listener, and with messages that a probe has taken: nothing of it stays. */
+static void destroyed_with_all_it_has(void)
+{
+    struct sockaddr_in any       = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ucp_listener_params_t params = {.field_mask   = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                                    UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+                                    .sockaddr     = {(const struct sockaddr*)&any, sizeof(any)},
+                                    .conn_handler = {on_conn, &asks}};
+    ucp_request_param_t param    = plain();
+    ucp_tag_message_h taken[3];
+    ucp_tag_recv_info_t info;
+    ucp_listener_h listeners[2];
+    unsigned before = 0;
+    uint64_t word, back;
+    pair_t pair;
+    int round, i;
+
+    for (round = 0; round < 3; round++) {
+        /* What stays open from the first use of the library is no leak. */
+        before = round == 1 ? open_files() : before;
+        make_pair(&pair, UCS_THREAD_MODE_SINGLE);
+        for (word = 0; word < 3; word++) {
+            wait_for(&pair, ucp_tag_send_nbx(pair.ab, &word, 8, 70 + word, &param), UCS_OK);
+            UNTIL(&pair, (taken[word] = ucp_tag_probe_nb(pair.b, 70 + word, ~0ull, 1, &info)) != NULL);
+        }
+        /* The first is received; the place of another one changes by that. */
+        wait_for(&pair, ucp_tag_msg_recv_nbx(pair.b, &back, 8, taken[0], &param), UCS_OK);
+        CHECK(back == 0);
+        CHECK(UCS_PTR_RAW_STATUS(ucp_tag_msg_recv_nbx(pair.a, &back, 8, taken[2], &param)) == UCS_ERR_INVALID_PARAM);
+        wait_for(&pair, ucp_tag_msg_recv_nbx(pair.b, &back, 8, taken[2], &param), UCS_OK);
+        CHECK(back == 2);
+        for (i = 0; i < 2; i++) {
+            CHECK(ucp_listener_create(pair.b, &params, &listeners[i]) == UCS_OK);
+        }
+        ucp_listener_destroy(listeners[0]);
+        ucp_worker_destroy(pair.b);
+        ucp_worker_destroy(pair.a);
+        if (getenv("UCX_CHECK") == NULL) {
+            ucp_listener_destroy(listeners[1]); /* refused; the checks end the program */
+        }
+        ucp_cleanup(pair.context);
+    }
+    CHECK(open_files() == before);
+}
+
 int main(void)
 {
     pair_t pair;
@@ -467,5 +526,6 @@ int main(void)
     failing_connects(&pair);
     free_pair(&pair);
     destroyed_while_receiving();
+    destroyed_with_all_it_has();
     return 0;
 }

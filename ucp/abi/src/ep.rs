@@ -55,6 +55,12 @@ impl Handle for Ep {
     }
 }
 
+impl Drop for Ep {
+    fn drop(&mut self) {
+        self.link.set(std::ptr::null_mut());
+    }
+}
+
 impl Ep {
     // HOT
     #[inline(always)]
@@ -108,9 +114,12 @@ fn new_link() -> Rc<Cell<*mut Ep>> {
     Rc::new(Cell::new(std::ptr::null_mut()))
 }
 
-/// Hands an endpoint out that the program has not created, inside the lock.
+/// Hands an endpoint out that the program has not created, inside the lock. It may be given a function for
+/// failures later.
 pub(crate) fn add_unnamed_ep(worker: &Worker, ep: ucp::Ep) -> *mut Ep {
-    add_ep(worker, ep, new_link(), Named::default())
+    let link = new_link();
+    ucp::set_default_error_mode(&ep, error_mode(&link));
+    add_ep(worker, ep, link, Named::default())
 }
 
 fn connect_status(error: &ConnectError) -> Status {

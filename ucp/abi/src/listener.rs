@@ -65,9 +65,11 @@ impl OnRequest {
             OnRequest::Accept(AcceptHandler { cb: Some(cb), arg }) => {
                 // SAFETY: this function's contract.
                 let Ok(worker) = (unsafe { crate::handle::from_ptr(worker) }) else { return };
-                let accepted = worker.with_worker(|plain| plain.accept(request, ucp::EpParams::default()));
+                let accepted = worker.with_worker(|plain| {
+                    plain.accept(request, ucp::EpParams::default()).map(|ep| add_unnamed_ep(worker, ep))
+                });
                 let ep = match accepted {
-                    Ok(Ok(ep)) => add_unnamed_ep(worker, ep),
+                    Ok(Ok(ep)) => ep,
                     Ok(Err(error)) => return tracing::error!("a client was not accepted: {error}"),
                     Err(status) => return tracing::error!("a client was not accepted: {status}"),
                 };

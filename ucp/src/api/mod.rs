@@ -59,6 +59,7 @@ pub use queue::tracked::Tracked;
 pub use raw::{
     am_send_now_raw, cancel_now, cancel_unsent, failure_of, flush_ep_raw, flush_worker_raw, free_ended,
     has_whole_message, post_recv_raw, recv_arrived_raw, request_at, send_now_calling, send_now_raw,
+    set_default_error_mode,
 };
 pub use request::buf::{IoBuf, IoBufMut};
 pub(crate) use request::handles::RawRequest;

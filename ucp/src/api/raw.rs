@@ -7,6 +7,7 @@ use ucs::time::Nanos;
 
 use crate::api::am::send::send_header_now;
 use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
+use crate::api::core::ep_state::ErrorMode;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId};
@@ -174,6 +175,12 @@ pub unsafe fn recv_arrived_raw(
 /// Error with which an endpoint refuses operations, once it or its peer has failed.
 pub fn failure_of(ep: &Ep) -> Option<Error> {
     ep.state().failure()
+}
+
+/// Sets the handling of a failure of the peer for an endpoint without a callback, as one of
+/// [`AmMessage::reply_ep`](crate::AmMessage::reply_ep) is. An endpoint with a callback keeps it.
+pub fn set_default_error_mode(ep: &Ep, errors: ErrorMode) {
+    drop(ep.state().set_default_error_mode(errors));
 }
 
 /// Whether the message that a receive with `matching` would get has come as a whole: [`Worker::recv_raw`]

@@ -87,9 +87,22 @@ static void on_conn(ucp_conn_request_h request, void *arg)
     asked = request;
 }
 
+static unsigned failures;
+
+static void on_peer_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    CHECK(arg == &failures && ep == accepted && status != UCS_OK);
+    failures++;
+}
+
+/* An endpoint that the library has made gets a function for failures. */
 static void on_accept(ucp_ep_h ep, void *arg)
 {
+    ucp_ep_params_t params = {.field_mask  = UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .err_handler = {on_peer_failure, &failures}};
+
     CHECK(arg == &called);
+    CHECK(ucp_ep_modify_nb(ep, &params) == NULL);
     accepted = ep;
 }
 
@@ -171,8 +184,21 @@ static void connections(pair_t *pair)
     ucp_listener_destroy(listener);
 
     listener = listen_on(pair, UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER, &at);
-    dial(from, &at);
+    ep       = dial(from, &at);
     UNTIL(pair, (ucp_worker_progress(from), accepted != NULL));
+    recv = ucp_tag_recv_nbx(pair->b, &back, 8, 2, ~0ull, &param);
+    send = ucp_tag_send_nbx(ep, &word, 8, 2, &param);
+    UNTIL(pair, (ucp_worker_progress(from), ucp_request_check_status(recv) == UCS_OK));
+    wait_for(pair, recv, UCS_OK);
+    wait_for(pair, send, UCS_OK);
+    send = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE);
+    CHECK(!UCS_PTR_IS_ERR(send));
+    UNTIL(pair, (ucp_worker_progress(from), failures > 0));
+    CHECK(failures == 1);
+    if (send != NULL) {
+        ucp_request_free(send);
+    }
+    wait_for(pair, ucp_ep_close_nb(accepted, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
     ucp_listener_destroy(listener);
     ucp_worker_destroy(from);
     ucp_worker_destroy(other);

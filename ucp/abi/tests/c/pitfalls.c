@@ -658,6 +658,57 @@ static void modified_endpoint(pair_t *pair)
     wait_for(pair, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
 }
 
+static ucp_ep_h reply;
+
+static ucs_status_t on_question(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                                const ucp_am_recv_param_t *param)
+{
+    ucp_ep_params_t params = {.field_mask  = UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .err_handler = {on_failure, &last_status}};
+
+    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP);
+    CHECK(ucp_ep_modify_nb(param->reply_ep, &params) == NULL);
+    reply = param->reply_ep;
+    return UCS_OK;
+}
+
+/* So do those of an endpoint for answers, which the library has made. */
+static void modified_reply_endpoint(pair_t *pair)
+{
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = 9, .cb = on_question};
+    ucp_request_param_t param      = plain(), asks = plain();
+    ucp_worker_h gone              = make_worker(pair->context, UCS_THREAD_MODE_SINGLE);
+    ucp_ep_h ep                    = connect_to(gone, pair->a);
+    time_t end                     = time(NULL) + 60;
+    uint64_t word                  = 1;
+    ucs_status_ptr_t send;
+
+    CHECK(ucp_worker_set_am_recv_handler(pair->a, &handler) == UCS_OK);
+    asks.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    asks.flags        = UCP_AM_SEND_FLAG_REPLY;
+    send              = ucp_am_send_nbx(ep, 9, NULL, 0, &word, 8, &asks);
+    UNTIL(pair, (ucp_worker_progress(gone), reply != NULL));
+    if (UCS_PTR_IS_PTR(send)) {
+        ucp_request_free(send);
+    }
+    ucp_worker_destroy(gone);
+    called = 0;
+    while (called == 0) {
+        send = ucp_tag_send_nbx(reply, &word, 8, 22, &param);
+        if (UCS_PTR_IS_PTR(send)) {
+            ucp_request_free(send);
+        }
+        progress(pair);
+        usleep(1000);
+        CHECK(time(NULL) < end);
+    }
+    CHECK(called == 1);
+    wait_for(pair, ucp_ep_close_nb(reply, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
+    handler.cb = NULL;
+    CHECK(ucp_worker_set_am_recv_handler(pair->a, &handler) == UCS_OK);
+}
+
 int main(void)
 {
     struct sigaction before[NSIG];
@@ -685,6 +736,7 @@ int main(void)
     own_event_descriptor(&pair);
     close_without_peer(&pair);
     modified_endpoint(&pair);
+    modified_reply_endpoint(&pair);
     exchange(&pair, pair.ab, pair.ba);
     polite_guest(before);
     free_pair(&pair);

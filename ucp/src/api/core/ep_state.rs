@@ -302,6 +302,17 @@ impl EpState {
         StreamId { peer: self.peer(), connection }
     }
 
+    /// Sets the handling of the peer's failure, unless there is a callback. Returns what is not set, whose
+    /// drop is user code.
+    #[must_use]
+    pub(crate) fn set_default_error_mode(&self, errors: ErrorMode) -> ErrorMode {
+        let mut present = self.errors.borrow_mut();
+        match &*present {
+            ErrorMode::None => std::mem::replace(&mut *present, errors),
+            ErrorMode::Peer(_) => errors,
+        }
+    }
+
     /// Removes the failure callback, whose drop is user code.
     #[must_use]
     pub(crate) fn take_error_handler(&self) -> ErrorMode {

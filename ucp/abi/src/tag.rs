@@ -109,10 +109,8 @@ unsafe extern "C" fn send_nbx_general(
             && let Some(len) = call.plain_len(buffer, count, SLOW_PATH_SEND | REMOTE_LIST)
             // SAFETY: as above.
             && let Ok(ep) = unsafe { from_ptr(ep) }
-            && let worker = ep.worker()
-            && let ep = &raw const ep.ep
-            // SAFETY: as above: the bytes are readable, and the endpoint is valid until a callback frees it.
-            && worker.locked(|plain| unsafe { ucp::send_now_calling(plain, ep, tag, buffer.cast(), len) }) == Some(true)
+            // SAFETY: as above: the bytes are readable.
+            && ep.worker().locked(|_| unsafe { ucp::send_now_raw(&ep.ep, tag, buffer.cast(), len) }) == Some(true)
         {
             return Ok(StatusPtr::OK);
         }

@@ -504,6 +504,40 @@ static void messages_to_oneself(pair_t *pair)
     UNTIL(pair, called == 200001);
 }
 
+static void on_progress(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    CHECK(status == UCS_OK && info->length == 8 && in_self == 7 && user_data == &left);
+    called++;
+}
+
+/* In the mode of several threads a send to oneself calls nobody: progress does. */
+static void messages_to_oneself_of_threads(pair_t *pair)
+{
+    ucp_worker_h worker      = make_worker(pair->context, UCS_THREAD_MODE_MULTI);
+    ucp_ep_h ep              = connect_to(worker, worker);
+    ucp_request_param_t recv = plain(), send = plain();
+    uint64_t word            = 7;
+    ucs_status_ptr_t posted;
+
+    CHECK(ucp_tag_send_nbx(ep, &word, 8, 6, &send) == NULL);
+    posted = ucp_tag_recv_nbx(worker, &in_self, 8, 6, ~0ull, &recv);
+    UNTIL(pair, (ucp_worker_progress(worker), !UCS_PTR_IS_PTR(posted) || ucp_request_check_status(posted) == UCS_OK));
+    wait_for(pair, posted, UCS_OK);
+    recv.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    recv.cb.recv      = on_progress;
+    recv.user_data    = &left;
+    called            = 0;
+    in_self           = 0;
+    posted            = ucp_tag_recv_nbx(worker, &in_self, 8, 5, ~0ull, &recv);
+    CHECK(UCS_PTR_IS_PTR(posted));
+    CHECK(ucp_tag_send_nbx(ep, &word, 8, 5, &send) == NULL);
+    CHECK(called == 0);
+    UNTIL(pair, (ucp_worker_progress(worker), called == 1));
+    wait_for(pair, posted, UCS_OK);
+    wait_for(pair, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
+    ucp_worker_destroy(worker);
+}
+
 /* Datatypes are numbers that programs take apart. */
 static void datatypes(void)
 {
@@ -583,6 +617,7 @@ int main(void)
     active_messages(&pair, 1);
     active_messages(&pair, 512);
     messages_to_oneself(&pair);
+    messages_to_oneself_of_threads(&pair);
     memory_types(&pair);
     if (strcmp(getenv("UCX_TLS"), "posix") == 0) {
         error_modes(&pair);

@@ -42,6 +42,8 @@ pub(crate) struct Ep {
     /// Function of the program for failures; it gets the user data.
     handler: Cell<Option<ErrorCallback>>,
     pub(crate) user_data: Cell<*mut c_void>,
+    /// Whether the program has named it as user data, not as the argument of the function only.
+    has_user_data: Cell<bool>,
     /// This handle, for the error handler; null once it is closed.
     link: Rc<Cell<*mut Ep>>,
     name: String,
@@ -74,7 +76,9 @@ impl Ep {
 #[derive(Default)]
 struct Named {
     handler: Option<ErrorCallback>,
-    user_data: Option<*mut c_void>,
+    /// User data, or the argument of the function.
+    arg: Option<*mut c_void>,
+    has_user_data: bool,
     name: String,
 }
 
@@ -86,7 +90,8 @@ impl Named {
         let name = field!(params, ep_params::NAME, name);
         Named {
             handler: handler.and_then(|handler| handler.cb),
-            user_data: user_data.or(handler.map(|handler| handler.arg)),
+            arg: user_data.or(handler.map(|handler| handler.arg)),
+            has_user_data: user_data.is_some(),
             // SAFETY: the program's name is a C string.
             name: name.map_or_else(String::new, |name| unsafe { StrPtr::new(name) }.text()),
         }
@@ -100,7 +105,8 @@ fn add_ep(worker: &Worker, ep: ucp::Ep, link: Rc<Cell<*mut Ep>>, named: Named) -
         ep,
         worker,
         handler: Cell::new(named.handler),
-        user_data: Cell::new(named.user_data.unwrap_or(std::ptr::null_mut())),
+        user_data: Cell::new(named.arg.unwrap_or(std::ptr::null_mut())),
+        has_user_data: Cell::new(named.has_user_data),
         link: link.clone(),
         name: named.name,
     });
@@ -262,9 +268,10 @@ fn modify(ep: &Ep, params: ParamsPtr<EpParams>) -> Result<(), Status> {
         if mask & ep_params::ERR_HANDLER != 0 {
             ep.handler.set(named.handler);
         }
-        if let Some(user_data) = named.user_data {
-            ep.user_data.set(user_data);
+        if let Some(arg) = named.arg {
+            ep.user_data.set(arg);
         }
+        ep.has_user_data.set(ep.has_user_data.get() || named.has_user_data);
     })
 }
 
@@ -386,7 +393,9 @@ entry! {
         if attr.mask() & ep_attr::TRANSPORTS != 0 {
             ep.worker().with_worker(|plain| fill_transports(ep, plain, &attr))??;
         }
-        answer!(attr, ep_attr::USER_DATA, user_data = ep.user_data.get());
+        // The argument of the function for failures alone is none, as in UCX.
+        let user_data = if ep.has_user_data.get() { ep.user_data.get() } else { std::ptr::null_mut() };
+        answer!(attr, ep_attr::USER_DATA, user_data = user_data);
         Ok(())
     }
 

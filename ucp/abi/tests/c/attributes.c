@@ -186,6 +186,13 @@ static void connections(pair_t *pair)
     listener = listen_on(pair, UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER, &at);
     ep       = dial(from, &at);
     UNTIL(pair, (ucp_worker_progress(from), accepted != NULL));
+    /* The argument of a function for failures is no user data. */
+    server.field_mask = UCP_EP_ATTR_FIELD_USER_DATA;
+    CHECK(ucp_ep_query(accepted, &server) == UCS_OK && server.user_data == NULL);
+    accept.field_mask = UCP_EP_PARAM_FIELD_USER_DATA;
+    accept.user_data  = &failures;
+    CHECK(ucp_ep_modify_nb(accepted, &accept) == NULL);
+    CHECK(ucp_ep_query(accepted, &server) == UCS_OK && server.user_data == &failures);
     recv = ucp_tag_recv_nbx(pair->b, &back, 8, 2, ~0ull, &param);
     send = ucp_tag_send_nbx(ep, &word, 8, 2, &param);
     UNTIL(pair, (ucp_worker_progress(from), ucp_request_check_status(recv) == UCS_OK));

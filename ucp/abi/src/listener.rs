@@ -45,7 +45,7 @@ impl Handle for ConnRequest {
     }
 }
 
-/// A function of the program that a listener calls.
+/// A function of the program that a listener calls, which is there.
 enum OnRequest {
     Conn(ConnHandler),
     Accept(AcceptHandler),
@@ -92,9 +92,13 @@ entry! {
         let addr = field!(params, SOCK_ADDR, sockaddr).ok_or_else(|| invalid("ucp_listener_create: sockaddr is missing"))?;
         // SAFETY: the caller's contract.
         let addr = unsafe { socket_addr(addr) }?;
-        let accept = field!(params, ACCEPT_HANDLER, accept_handler).map(OnRequest::Accept);
-        let conn = field!(params, CONN_HANDLER, conn_handler).map(OnRequest::Conn);
-        let on_request = accept.or(conn).ok_or_else(|| invalid("ucp_listener_create: accept_handler or conn_handler is missing"))?;
+        let accept = field!(params, ACCEPT_HANDLER, accept_handler);
+        let conn = field!(params, CONN_HANDLER, conn_handler);
+        let on_request = match (accept, conn) {
+            (Some(accept), None) if accept.cb.is_some() => OnRequest::Accept(accept),
+            (None, Some(conn)) if conn.cb.is_some() => OnRequest::Conn(conn),
+            _ => return Err(invalid("ucp_listener_create: one of accept_handler and conn_handler is needed, with a function")),
+        };
         let at = std::ptr::from_ref(worker);
         // SAFETY: progress of this worker calls this, so it is there.
         let call = move |request| unsafe { on_request.call(at, request) };

@@ -79,11 +79,8 @@ const EXPORT_PREFIX: usize = 9;
 
 /// Maps memory that another process has exported.
 /// # Safety
-/// `at` is null, or exported memory can be read there.
+/// Exported memory can be read at `at`.
 unsafe fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
-    if at.is_null() {
-        return Err(invalid("ucp_mem_map: exported_memh_buffer is null"));
-    }
     // SAFETY: this function's contract: none is shorter.
     let first = unsafe { std::slice::from_raw_parts(at, EXPORT_PREFIX) };
     let len = ucp::exported_mem_len(first).map_err(|error| mem_status(&error))?;
@@ -102,7 +99,8 @@ unsafe fn import(context: &Context, at: *const u8) -> Result<Mem, Status> {
 /// Allocates, registers or imports memory.
 fn map(context: &Context, params: ParamsPtr<MemMapParams>) -> Result<Mem, Status> {
     let params = params.fields("ucp_mem_map")?;
-    if let Some(exported) = field!(params, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer) {
+    let exported = field!(params, mem_map::EXPORTED_MEMH_BUFFER, exported_memh_buffer);
+    if let Some(exported) = exported.filter(|exported| !exported.is_null()) {
         // SAFETY: the program's parameters name exported memory.
         return unsafe { import(context, exported.cast()) };
     }

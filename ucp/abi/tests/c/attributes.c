@@ -123,6 +123,13 @@ static ucp_listener_h listen_on(pair_t *pair, uint64_t handler, struct sockaddr_
 
     CHECK(ucp_listener_create(pair->b, &params, &listener) == UCS_OK);
     CHECK(ucp_listener_query(listener, &attr) == UCS_OK);
+    /* One function, which is there. */
+    params.field_mask |= UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    CHECK(ucp_listener_create(pair->b, &params, &(ucp_listener_h){NULL}) == UCS_ERR_INVALID_PARAM);
+    params.field_mask        = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | handler;
+    params.accept_handler.cb = NULL;
+    params.conn_handler.cb   = NULL;
+    CHECK(ucp_listener_create(pair->b, &params, &(ucp_listener_h){NULL}) == UCS_ERR_INVALID_PARAM);
     *at = attr.sockaddr;
     return listener;
 }
@@ -227,6 +234,9 @@ static void access_rights(pair_t *pair)
     map.address     = words;
     map.length      = sizeof(words);
     map.memory_type = UCS_MEMORY_TYPE_HOST;
+    /* No exported memory: the field is as one that the mask does not name. */
+    map.field_mask          |= UCP_MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER;
+    map.exported_memh_buffer = NULL;
     for (writable = 0; writable < 2; writable++) {
         ucp_request_param_t param = plain();
         ucs_status_t put, flushed;

@@ -286,7 +286,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     errors++;
 }
 
-static ucp_ep_h dial(pair_t *pair, const struct sockaddr_storage *to)
+static ucp_ep_h dial_with(pair_t *pair, const struct sockaddr_storage *to, ucp_err_handler_cb_t on_failure)
 {
     ucp_ep_params_t params;
     ucp_ep_h ep;
@@ -298,10 +298,15 @@ static ucp_ep_h dial(pair_t *pair, const struct sockaddr_storage *to)
     params.sockaddr.addr    = (const struct sockaddr*)to;
     params.sockaddr.addrlen = sizeof(*to);
     params.err_mode         = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler.cb   = on_error;
+    params.err_handler.cb   = on_failure;
     params.err_handler.arg  = &errors;
     CHECK(ucp_ep_create(pair->a, &params, &ep) == UCS_OK);
     return ep;
+}
+
+static ucp_ep_h dial(pair_t *pair, const struct sockaddr_storage *to)
+{
+    return dial_with(pair, to, on_error);
 }
 
 static void client_server(pair_t *pair)
@@ -393,6 +398,45 @@ static void fails(pair_t *pair, outcome_t outcome, ucs_status_t status)
     until(pair, &errors, 1);
     wait_for(pair, send, status);
     wait_for(pair, ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FORCE), UCS_OK);
+}
+
+static struct sockaddr_storage refusing;
+static ucp_ep_h other;
+
+/* Closes the endpoint that has failed, and makes two: one to another worker, and one that fails, too. */
+static void on_error_again(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    ucs_status_ptr_t closing = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE);
+
+    CHECK(arg == &errors && status == UCS_ERR_NOT_CONNECTED && !UCS_PTR_IS_ERR(closing));
+    if (closing != NULL) {
+        ucp_request_free(closing);
+    }
+    errors++;
+    if (errors == 1) {
+        other = connect_to(the_pair->a, the_pair->b);
+        dial_with(the_pair, &refusing, on_error_again);
+    }
+}
+
+static void endpoints_in_error_handlers(pair_t *pair)
+{
+    socklen_t length          = sizeof(refusing);
+    ucp_request_param_t param = plain();
+    uint64_t word             = 6, back = 0;
+    int server                = tcp_server();
+    ucs_status_ptr_t recv;
+
+    CHECK(getsockname(server, (struct sockaddr*)&refusing, &length) == 0);
+    close(server);
+    errors = 0;
+    dial_with(pair, &refusing, on_error_again);
+    until(pair, &errors, 2);
+    recv = ucp_tag_recv_nbx(pair->b, &back, 8, 91, ~0ull, &param);
+    wait_for(pair, ucp_tag_send_nbx(other, &word, 8, 91, &param), UCS_OK);
+    wait_for(pair, recv, UCS_OK);
+    CHECK(back == 6);
+    close_ep(pair, other);
 }
 
 /* Servers that are gone, that leave, that speak something else, that are silent, and that no route leads to. */
@@ -524,6 +568,7 @@ int main(void)
     wakeup(&pair);
     client_server(&pair);
     failing_connects(&pair);
+    endpoints_in_error_handlers(&pair);
     free_pair(&pair);
     destroyed_while_receiving();
     destroyed_with_all_it_has();

@@ -39,6 +39,11 @@ impl Ep {
                 return false;
             }
             let next = self.shared.next_timer().unwrap_or(Some(LONGEST_BLIND_SLEEP));
+            if next.is_some_and(|next| next.is_zero()) {
+                // Progress looks at the clock now and then, and always after a sleep.
+                let _ = self.shared.wait(next);
+                return false;
+            }
             timer.set(next.into_iter().chain(self.keeps_unreported.then_some(LONGEST_BLIND_SLEEP)).min());
             true
         })

@@ -104,7 +104,7 @@ pub use protocol::{DeliveryComplete, Kind, Protocol};
 #[cfg(feature = "lanes")]
 pub(crate) use protocols::atomic::max_atomic;
 pub use protocols::note::{Note, send_note};
-pub use protocols::peer_error::{Cancel, notify_lost_peers};
+pub use protocols::peer_error::notify_lost_peers;
 pub use protocols::zcopy_recv::UserRecvEnd;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
@@ -121,6 +121,7 @@ pub use rma::own_memory::{OwnAtomic, OwnMemory};
 pub(crate) use rma::published::{Header, PublishedRegions};
 pub use rma::region_counts::RegionCounts;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
+pub use send::cancel::Cancel;
 pub use snapshot::EngineSnapshot;
 pub use stats::{PeerStats, RdmStats};
 pub use status::*;

@@ -16,11 +16,12 @@ use crate::rdm::peers::unknown_peers::mark_connected;
 use crate::rdm::peers::workers;
 use crate::rdm::pending::Pending;
 use crate::rdm::protocol::{DeliveryComplete, Kind};
-use crate::rdm::protocols::{peer_error, zcopy_recv};
+use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::discard_queue::drop_discards;
 use crate::rdm::recv::held_packets::HeldPackets;
 use crate::rdm::rma::Reads;
+use crate::rdm::send::cancel;
 use crate::rdm::status::{OpError, PeerError};
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::types::EngineEvent;
@@ -78,7 +79,7 @@ pub(in crate::rdm) fn force_close_with<W: Wire>(e: &mut Engine, w: &mut W, id: P
     if e.peers.table.get(id).is_none_or(Peer::may_reopen) {
         return;
     }
-    peer_error::abort_all(e, w, id);
+    cancel::abort_all(e, w, id);
     let Some(peer) = e.peers.table.get(id) else { return };
     // After too many messages some are missing: their order is lost.
     let orderly = peer.state.is_up() && fault != PeerError::OverLimit;

@@ -8,7 +8,7 @@ use crate::rdm::io::Wire;
 use crate::rdm::op::buf::SendBuf;
 use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::protocols::peer_error;
+use crate::rdm::send::cancel;
 use crate::rdm::status::OpError;
 use crate::wire::MsgClass;
 
@@ -46,14 +46,14 @@ pub fn end_some<W: Wire>(
         }
         match class {
             MsgClass::AmData => e.ops.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error)),
-            _ => _ = peer_error::end_send(e, w, id, error, true),
+            _ => _ = cancel::end_send(e, w, id, error, true),
         }
     }
     let is_ours = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && !rma.notified && is_one(rma.user);
     let rma_ops = e.ops.rma_ops.table.iter().filter(|(_, rma)| is_ours(rma));
     let rma_ops: Vec<SlotId> = rma_ops.map(|(id, _)| id).collect();
     for &id in &rma_ops {
-        peer_error::abort_rma(e, w, id, error);
+        cancel::abort_rma(e, w, id, error);
     }
     e.ops.rma_ops.end_all(&mut e.ops.reads, &mut e.peers, &mut e.pending, w, rma_ops, error);
     e.pending.schedule(&mut e.peers, peer);

@@ -7,22 +7,21 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::{supports_classes, supports_close, supports_peer_error};
 use crate::rdm::ids::PeerId;
-use crate::rdm::ids::{OpId, is_rma_id};
+use crate::rdm::ids::is_rma_id;
 use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::next::Next;
 use crate::rdm::op::rma_op::{Job, RmaState};
-use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::operations::Operations;
 use crate::rdm::peers::Peers;
-use crate::rdm::peers::limits::{note_over_limit, queue_ctl};
+use crate::rdm::peers::limits::note_over_limit;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, Peer, PeerTable};
 use crate::rdm::peers::state::{OwnHandshake, PeerFlags};
 use crate::rdm::pending::Pending;
-use crate::rdm::protocol::{Arrival, DeliveryComplete, HandlerKind, Kind, PacketHandler, requester_id};
+use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, requester_id};
 use crate::rdm::recv::Recvs;
 use crate::rdm::recv::sequence::{MsgOrder, msg_order};
-use crate::rdm::recv::streams::{StreamPiece, break_streams};
+use crate::rdm::recv::streams::StreamPiece;
 use crate::rdm::rma::Reads;
 use crate::rdm::rma::RmaOps;
 use crate::rdm::status::{ABORTED, OpError, PeerError};
@@ -130,81 +129,6 @@ pub(in crate::rdm) fn on_recv<W: Wire>(
     known.unwrap_or_else(|| peers.drop_packet(a, DropReason::BadId))
 }
 
-/// Which sends a cancel ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cancel {
-    /// Those of which nothing has gone out: nobody receives the message.
-    Unsent,
-    /// All that have not ended: the message is withdrawn, and may have been received.
-    Unfinished,
-}
-
-impl Engine {
-    /// Cancels a send, if it is one of `which`; its event says `Cancelled`. A message that has begun is
-    /// withdrawn: the peer drops it, or its receive ends with [`OpError::Aborted`]. One that has left as a
-    /// whole and waits for its receipt may have been received. False: too late, the peer does not support
-    /// PEER_ERROR, or the message belongs to a stream or an active message, of which nothing may be missing.
-    // [M10.8]
-    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId, which: Cancel) -> bool {
-        let Some(tx) = self.ops.sends.table.get(op.0) else { return false };
-        let (to, msg_id, state) = (tx.peer, tx.msg_id, tx.state);
-        match state {
-            TxState::Queued => {}
-            _ if which == Cancel::Unsent => return false,
-            _ if tx.class != MsgClass::Message => return false,
-            TxState::AllSent => {
-                if self.peers.table.can_send_error(to) {
-                    let code = self.peers.abort_code(to, MsgClass::Message, OpError::Cancelled);
-                    self.send_ctl(w, to, Ctl::Error { what: ErrorRef::Msg(msg_id), code });
-                }
-            }
-            _ => return end_send(self, w, op.0, OpError::Cancelled, false),
-        }
-        self.ops.sends.finish(&mut self.peers, &mut self.pending, w, op.0, Err(OpError::Cancelled));
-        true
-    }
-
-    /// Ends a stream of a peer: what has arrived of it and arrives later is dropped. No peer: the stream
-    /// of a connection, from which nobody receives any more.
-    // [M11.7]
-    pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: Option<PeerId>, tag: u64) {
-        let is_of = |held: &Unexpected| {
-            let of = &held.envelope;
-            held.kind == Kind::Stream && of.tag == tag && from.is_none_or(|from| of.from == from)
-        };
-        self.ops.recvs.notify_senders(&mut self.peers, &mut self.pending, is_of);
-        self.ops.recvs.drop_unexpected_of(&mut self.ops.reads, &mut self.peers, &mut self.pending, w, is_of);
-        match from {
-            None => self.peers.streams.close(tag),
-            Some(from) if self.peers.table.get(from).is_some() => {
-                break_streams(&mut self.peers, from, Some(tag));
-            }
-            Some(_) => {}
-        }
-    }
-}
-
-/// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours
-/// with `Cancelled`. False, and nothing happens: nothing or everything is sent, or the peer does not
-/// support PEER_ERROR.
-// [M10.3]
-pub fn abort<W: Wire>(e: &mut Engine, w: &mut W, op: OpId) -> bool {
-    if is_rma_id(op.0) {
-        abort_rma(e, w, op.0, OpError::Cancelled)
-    } else {
-        end_send(e, w, op.0, OpError::Cancelled, false)
-    }
-}
-
-/// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
-pub fn abort_all<W: Wire>(e: &mut Engine, w: &mut W, peer: PeerId) {
-    let sends = e.ops.sends.table.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-    let rma_ops = e.ops.rma_ops.table.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
-    for id in sends.chain(rma_ops).collect::<Vec<_>>() {
-        abort(e, w, OpId(id));
-    }
-}
-
 /// Ends a message, however much of it has arrived; one that has not is skipped. `None`: there is none.
 fn end_message<W: Wire>(
     recvs: &mut Recvs,
@@ -273,55 +197,8 @@ fn end_named<W: Wire>(
     matched
 }
 
-/// Aborts a put or get of which the peer has told its id, as [`abort`].
-pub(in crate::rdm) fn abort_rma<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, error: OpError) -> bool {
-    let Some(rma) = e.ops.rma_ops.table.get(id) else { return false };
-    let in_progress = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
-    let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
-    let to = rma.peer;
-    if !e.peers.table.can_send_error(to) {
-        return false;
-    }
-    let next = e.peers.error_to(to, ErrorRef::Op(remote_id), OpError::Cancelled);
-    e.follow(w, to, next);
-    e.ops.rma_ops.finish(&mut e.peers, &mut e.pending, id, Err(error));
-    true
-}
-
-/// Ends a send with an error, and tells the peer that has a part of the message. False: nothing or everything
-/// is sent, or the peer does not support PEER_ERROR; then nothing happens unless the send `must_end`.
-// [M10.3]
-pub(in crate::rdm) fn end_send<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
-    id: SlotId,
-    error: OpError,
-    must_end: bool,
-) -> bool {
-    let Some(op) = e.ops.sends.table.get(id) else { return false };
-    let (to, msg_id, class) = (op.peer, op.msg_id, op.class);
-    let what = match (op.state, op.recv_id) {
-        (TxState::Queued | TxState::AllSent | TxState::Ended, _) => None,
-        (TxState::Granted, Some(recv_id)) => Some(ErrorRef::Op(recv_id)),
-        (TxState::Granted, None) => Some(ErrorRef::Skip(msg_id)),
-        (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => Some(ErrorRef::Msg(msg_id)),
-    };
-    if let (Some(what), true) = (what, must_end) {
-        defer_error(&mut e.peers, to, what, class);
-    }
-    let what = what.filter(|_| e.peers.table.can_send_error(to));
-    if let Some(what) = what {
-        let code = e.peers.abort_code(to, class, error);
-        e.send_ctl(w, to, Ctl::Error { what, code });
-    }
-    if what.is_some() || must_end {
-        e.ops.sends.finish(&mut e.peers, &mut e.pending, w, id, Err(error));
-    }
-    what.is_some()
-}
-
 /// Tells a peer that has not said what it knows of a message that has ended, once it has.
-fn defer_error(peers: &mut Peers, to: PeerId, what: ErrorRef, class: MsgClass) {
+pub(in crate::rdm) fn defer_error(peers: &mut Peers, to: PeerId, what: ErrorRef, class: MsgClass) {
     let peer = &mut peers.table[to];
     if peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) || !peer.state.is_up() {
         return;
@@ -371,141 +248,6 @@ impl RmaOps {
         }
         self.finish(peers, pending, id, Err(error));
         true
-    }
-}
-
-impl Recvs {
-    /// Finds a message of this peer that is incomplete, or whose sender still waits for its receipt.
-    pub(in crate::rdm) fn find_message(
-        &self,
-        peers: &Peers,
-        from: PeerId,
-        msg_id: u32,
-    ) -> Option<PartialMsg> {
-        let parts =
-            peers.table[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
-        let matched = || {
-            let of = |id| self.entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
-            let mut all = self.table.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
-            all.next().map(|(id, _)| PartialMsg::Rx(id))
-        };
-        let held = || {
-            let mut all = self.unexpected.iter().filter(|(_, held)| {
-                let envelope = &held.envelope;
-                let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
-                let is_open = missing || envelope.protocol.sync() == DeliveryComplete::Yes;
-                envelope.from == from && envelope.msg_id == msg_id && is_open
-            });
-            all.next().map(|(id, _)| PartialMsg::Unexpected(id))
-        };
-        parts.or_else(matched).or_else(held)
-    }
-
-    /// Drops an unexpected message that is aborted.
-    pub(in crate::rdm) fn drop_unexpected<W: Wire>(
-        &mut self,
-        reads: &mut Reads,
-        peers: &mut Peers,
-        pending: &mut Pending,
-        w: &mut W,
-        id: SlotId,
-        error: OpError,
-    ) {
-        let Some(held) = self.unexpected.remove(id) else { return };
-        let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
-        if let Some(index) = held.queued {
-            self.match_queues[held.kind as usize].unexpected.remove(index);
-        }
-        held.segments.drain(|_, bytes| pending.held_packets.release_unexpected(bytes));
-        if let Some(rma_read) = held.rma_read {
-            reads.stop(w, rma_read, error);
-        }
-        peers.table.forget_partial_msg(from, msg_id, PartialMsg::Unexpected(id));
-        peers.forget_unexpected(pending, from);
-    }
-
-    /// Drops a peer's unexpected messages of one kind.
-    pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(
-        &mut self,
-        reads: &mut Reads,
-        peers: &mut Peers,
-        pending: &mut Pending,
-        w: &mut W,
-        from: PeerId,
-        kind: Kind,
-    ) {
-        let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
-        self.drop_unexpected_of(reads, peers, pending, w, is_one);
-    }
-
-    /// Drops these unexpected messages.
-    fn drop_unexpected_of<W: Wire>(
-        &mut self,
-        reads: &mut Reads,
-        peers: &mut Peers,
-        pending: &mut Pending,
-        w: &mut W,
-        is_one: impl Fn(&Unexpected) -> bool,
-    ) {
-        let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
-        all.into_iter().for_each(|id| self.drop_unexpected(reads, peers, pending, w, id, OpError::Cancelled));
-    }
-
-    /// Tells the senders of these unexpected messages that nobody will receive them.
-    fn notify_senders(&self, peers: &mut Peers, pending: &mut Pending, is_one: impl Fn(&Unexpected) -> bool) {
-        let all = self.unexpected.iter().map(|(_, held)| held).filter(|held| is_one(held));
-        all.for_each(|held| notify_sender(peers, pending, held));
-    }
-
-    /// Breaks a stream of a peer before a message that is, or may be, a piece of it.
-    // [M11.7]
-    pub(in crate::rdm) fn end_stream_before<W: Wire>(
-        &mut self,
-        reads: &mut Reads,
-        peers: &mut Peers,
-        pending: &mut Pending,
-        w: &mut W,
-        from: PeerId,
-        piece: StreamPiece,
-    ) {
-        let mut behind = Vec::new();
-        self.break_streams(peers, from, vec![piece], &mut behind);
-        for held in behind.iter().filter_map(|&id| self.unexpected.get(id)) {
-            notify_sender(peers, pending, held);
-        }
-        behind.into_iter().for_each(|id| {
-            self.drop_unexpected(reads, peers, pending, w, id, OpError::Aborted(from, ABORTED))
-        });
-    }
-
-    /// Ends a matched receive whose message is aborted.
-    pub(in crate::rdm) fn fail_matched<W: Wire>(
-        &mut self,
-        reads: &mut Reads,
-        peers: &mut Peers,
-        pending: &mut Pending,
-        w: &mut W,
-        rx: SlotId,
-        error: OpError,
-    ) {
-        let Some((_, rxe)) = self.rxe(rx) else { return };
-        let (from, msg_id, rma_read) = (rxe.envelope.from, rxe.envelope.msg_id, rxe.rma_read);
-        peers.table.forget_partial_msg(from, msg_id, PartialMsg::Rx(rx));
-        if rma_read.is_some_and(|rma_read| !reads.stop(w, rma_read, error)) {
-            return;
-        }
-        self.fail(pending, rx, error);
-    }
-}
-
-/// Tells the sender of an unexpected message that nobody will receive it, if it waits for an answer.
-// [M10.3]
-fn notify_sender(peers: &mut Peers, pending: &mut Pending, held: &Unexpected) {
-    let from = held.envelope.from;
-    let Some(send_id) = held.waiting_send().filter(|_| peers.table.is_up(from)) else { return };
-    let error = OpError::Aborted(from, ABORTED);
-    if let Next::Ctl(ctl) = peers.error_to(from, ErrorRef::Op(send_id), error) {
-        queue_ctl(peers, pending, from, ctl);
     }
 }
 
@@ -581,7 +323,7 @@ impl Peers {
     }
 
     /// Returns the code that tells a peer why a message of this class is given up.
-    fn abort_code(&self, to: PeerId, class: MsgClass, why: OpError) -> u32 {
+    pub(in crate::rdm) fn abort_code(&self, to: PeerId, class: MsgClass, why: OpError) -> u32 {
         let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
         let is_told = class != MsgClass::Stream && supports_classes(self.table[to].features);
         if is_told { code | NO_STREAM } else { code }

@@ -1,5 +1,6 @@
 //! Receives: posting, matching, the reorder window of each peer, and packet bytes that have to be kept.
 
+mod abort;
 pub(super) mod discard_queue;
 pub(super) mod discards;
 pub(super) mod external_bytes;

@@ -18,6 +18,7 @@ use crate::rdm::pending::Pending;
 use crate::rdm::protocols::zcopy_recv;
 use crate::rdm::rma::data;
 use crate::rdm::rma::progress;
+use crate::rdm::send::cancel;
 use crate::rdm::send::sends::may_start;
 
 use crate::rdm::peers::conversation;
@@ -114,14 +115,14 @@ fn send_left_queue<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId, op: SlotId, p
         SendProgress::PeerFailed(fault) if fault.is_of_operation() => {
             // Only it has failed, unless the peer has a part of the message and cannot be told.
             let is_unsent = e.ops.sends.table.get(op).is_some_and(|send| send.state == TxState::Queued);
-            if !peer_error::end_send(e, w, op, fault.of_operation(id), is_unsent) && !is_unsent {
+            if !cancel::end_send(e, w, op, fault.of_operation(id), is_unsent) && !is_unsent {
                 e.fail_peer(w, id, fault);
             }
         }
         SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
             e.fail_peer(w, id, fault)
         }
-        SendProgress::Fail(error) => _ = peer_error::end_send(e, w, op, error, true),
+        SendProgress::Fail(error) => _ = cancel::end_send(e, w, op, error, true),
         _ => {}
     }
     Step::Done

@@ -1,5 +1,6 @@
 //! Sends: starting and cancelling them, the queue of each peer, and messages to this worker itself.
 
+pub(super) mod cancel;
 pub(super) mod drive;
 pub(super) mod message;
 pub(super) mod self_send;

@@ -3,7 +3,7 @@
 use super::super::io::{PeerError, Rdma};
 use crate::rdm::features::ours;
 use crate::rdm::protocol::{DeliveryComplete, Protocol};
-use crate::rdm::protocols::peer_error;
+use crate::rdm::send::cancel;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
@@ -137,7 +137,7 @@ fn stream_ends_before_a_cancelled_piece() {
     send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
     while net.deliver_one() {}
     let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
-    net.at(0, |e, w| peer_error::abort_all(e, w, receiver));
+    net.at(0, |e, w| cancel::abort_all(e, w, receiver));
     net.settle();
     let first = net.at(1, |e, _| e.receives().probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
     let mut room = [0; 3];
@@ -181,7 +181,7 @@ fn streams_of_connections_are_apart() {
     let long = message_bytes(3, 20_000);
     push(&mut net, 7, &long, Protocol::LongCts);
     while net.deliver_one() {}
-    net.at(0, |e, w| peer_error::abort_all(e, w, receiver));
+    net.at(0, |e, w| cancel::abort_all(e, w, receiver));
     for tag in [7, 8, 0, 9, 8 | 1 << 32] {
         push(&mut net, tag, b"behind", Protocol::Eager);
     }

@@ -6,9 +6,9 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::protocol::{DeliveryComplete, Protocol};
-use crate::rdm::protocols::peer_error;
 use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
+use crate::rdm::send::cancel;
 use crate::rdm::status::PeerError;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
@@ -281,8 +281,8 @@ fn sends_cancelled_at_every_step_end_once() {
                     let _ = if step % 3 == 2 { net.complete_read() } else { net.deliver_one() };
                     net.resume(step % 2);
                 }
-                let given_up = net.at(0, |e, w| peer_error::abort(e, w, op));
-                assert!(!net.at(0, |e, w| peer_error::abort(e, w, op)) || !given_up, "twice");
+                let given_up = net.at(0, |e, w| cancel::abort(e, w, op));
+                assert!(!net.at(0, |e, w| cancel::abort(e, w, op)) || !given_up, "twice");
                 net.settle();
                 let (ours, remote_id) = (net.events(0), net.events(1));
                 if given_up {
@@ -340,10 +340,10 @@ fn puts_and_gets_cancelled_in_flight_end_once() {
             ),
         };
         let Started::Pending(op) = started else { panic!() };
-        assert!(!net.at(0, |e, w| peer_error::abort(e, w, op)), "its peer has no name for it yet");
+        assert!(!net.at(0, |e, w| cancel::abort(e, w, op)), "its peer has no name for it yet");
         net.deliver_one();
         net.deliver_one();
-        assert!(net.at(0, |e, w| peer_error::abort(e, w, op)));
+        assert!(net.at(0, |e, w| cancel::abort(e, w, op)));
         net.settle();
         assert!(matches!(net.events(0)[..], [EngineEvent::RmaDone { result: Err(OpError::Cancelled), .. }]));
         assert_eq!((sent(&net, 0), heard(&net, 1)), (1, 1));

@@ -3,7 +3,7 @@
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{DeliveryComplete, Protocol};
-use crate::rdm::protocols::peer_error;
+use crate::rdm::send::cancel;
 use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -101,7 +101,7 @@ fn a_read_that_waits_is_given_up_before_its_receive_ends() {
     net.deliver(&sent);
     net.resume(1);
     assert_eq!((net.nodes[1].device.rma_lane_abandoned, net.events(1).len()), (0, 0));
-    assert!(net.at(0, |e, w| peer_error::abort(e, w, send)));
+    assert!(net.at(0, |e, w| cancel::abort(e, w, send)));
     net.nodes[1].wire_full = false;
     while net.sent_packets.iter().any(|packet| packet.to == 1) {
         net.deliver_one();

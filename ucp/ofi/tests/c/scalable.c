@@ -239,7 +239,7 @@ static void *open_on(void *arg)
 {
     struct opener *by = arg;
     int n;
-    for (n = 0; n < 3000; n++) {
+    for (n = 0; n < 1000; n++) {
         struct fid_ep *context;
         OK(by->is_tx ? fi_tx_context(by->sep, by->number, NULL, &context, NULL)
                      : fi_rx_context(by->sep, by->number, NULL, &context, NULL));

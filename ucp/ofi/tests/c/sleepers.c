@@ -12,7 +12,7 @@
 
 #include "ends.h"
 
-enum { MESSAGES = 200, SOON = 10 };
+enum { MESSAGES = 100, SOON = 30 };
 
 struct sleeper {
     struct fid_cq *cq;
@@ -287,7 +287,7 @@ int main(int argc, char **argv)
 {
     int has_fd;
 
-    alarm(120);
+    alarm(170);
     setenv("UCX_KEEPALIVE_INTERVAL", "inf", 1);
     open_ends(FI_TAGGED, argc, argv);
     for (has_fd = 0; has_fd < 2; has_fd++) {

@@ -82,6 +82,8 @@ static void *close_queues(void *arg)
         OK(fi_close(&cq->fid));
         OK(fi_close(&cntr->fid));
         OK(fi_close(&eq->fid));
+        /* The others are to run, too. */
+        usleep(500);
     }
     return arg;
 }
@@ -92,6 +94,7 @@ static void *wait_in_set(void *arg)
     while (!is_over) {
         IS(fi_wait(set, 2), -FI_ETIMEDOUT);
         IS(fi_trywait(fabric, fids, 1), 0);
+        usleep(500);
     }
     return arg;
 }
@@ -103,7 +106,7 @@ int main(int argc, char **argv)
     struct fi_wait_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
     pthread_t threads[THREADS];
     int n;
-    alarm(120);
+    alarm(170);
     mr_mode = FI_MR_BASIC;
     open_ends(FI_MSG | FI_RMA | FI_RMA_EVENT, argc, argv);
     OK(fi_wait_open(fabric, &attr, &set));

@@ -33,7 +33,7 @@ impl ExportedMemory {
     /// `forget ID`: revokes the memory.
     pub fn forget(&mut self, line: &Line) -> Result<(), String> {
         let at = self.0.iter().position(|(name, _)| Some(&**name) == line.word(1)).ok_or("no such memory")?;
-        self.0.remove(at);
+        drop(self.0.remove(at));
         Ok(())
     }
 

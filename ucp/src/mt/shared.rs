@@ -139,8 +139,8 @@ impl Shared {
 
     /// Goes in to drop something. `None`: the worker is another thread's, or is inherited, and a thread of
     /// the parent was inside.
-    fn enter_to_drop<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
-        let guard = self.lock.enter_to_drop(|| self.is_inherited());
+    fn enter_unless_orphaned<'a>(self: &'a Arc<Self>) -> Option<Inside<'a>> {
+        let guard = self.lock.enter_unless_orphaned(|| self.is_inherited());
         guard.map(|guard| Inside { shared: self, guard: Some(guard), adds_work: true })
     }
 
@@ -461,7 +461,7 @@ impl<T: OfWorker> Locked<T> {
 impl<T: OfWorker> Drop for Locked<T> {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        match self.shared.enter_to_drop() {
+        match self.shared.enter_unless_orphaned() {
             Some(_inside) => drop(object),
             // Nobody drops it later, and the list of those to be dropped may be locked for ever.
             None if self.shared.is_inherited() => std::mem::forget(object),

@@ -196,7 +196,7 @@ impl RecursiveLock {
 
     /// Goes in as [`RecursiveLock::enter_waiting`], for a drop. `None` as well if another thread is inside
     /// and `is_orphan` says that the lock is that of the process that forked this one: its holder is gone.
-    pub fn enter_to_drop(&self, is_orphan: impl FnOnce() -> bool) -> Option<RecursiveGuard<'_>> {
+    pub fn enter_unless_orphaned(&self, is_orphan: impl FnOnce() -> bool) -> Option<RecursiveGuard<'_>> {
         let me = this_thread();
         match self.lock(me) {
             LockResult::Locked => Some(RecursiveGuard::new(self)),

@@ -119,7 +119,7 @@ impl Shared {
     /// Locks to drop something: waits in every mode. `None`: the object leaks, of another thread's interface,
     /// or in a forked child of one that another thread of the parent is inside.
     pub(super) fn lock_for_drop(&self) -> Option<RecursiveGuard<'_>> {
-        let guard = self.lock.enter_to_drop(|| self.pid != proc::pid());
+        let guard = self.lock.enter_unless_orphaned(|| self.pid != proc::pid());
         if guard.is_none() {
             tracing::warn!("an object of an interface that this thread cannot enter is dropped: leaked");
         }

@@ -66,15 +66,19 @@ pub(crate) fn arm_lanes(worker: &Worker) -> bool {
         core.on_wakeup();
         return false;
     }
-    // The descriptor and the program's timer tell of these from now on.
-    core.armed_for = ArmedFor { resources: core.waits_for_resources(), deadline: core.next_deadline() };
-    // Some lanes cannot signal free resources and need polling.
-    let waits = core.armed_for.resources;
-    core.ifaces.iter().all(|lane| {
+    let armed_for = ArmedFor { resources: core.waits_for_resources(), deadline: core.next_deadline() };
+    let is_armed = core.ifaces.iter().all(|lane| {
+        // Some interfaces cannot signal free resources and need polling.
         let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
         let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
-        (signals_send || !waits) && lane.iface.arm(events) == Ok(true)
-    })
+        (signals_send || !armed_for.resources) && lane.iface.arm(events) == Ok(true)
+    });
+    // The descriptor and the program's timer tell of these from now on. Otherwise a thread that sleeps
+    // already still hears of what has begun since it armed.
+    if is_armed {
+        core.armed_for = armed_for;
+    }
+    is_armed
 }
 
 /// Owner of a worker's event descriptor: see [`Worker::event_source`].
@@ -102,5 +106,30 @@ impl std::os::fd::AsRawFd for WorkerEvents {
 impl From<WorkerEvents> for OwnedFd {
     fn from(events: WorkerEvents) -> OwnedFd {
         events.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, EpParams, Source};
+
+    /// One thread sleeps; another begins what has to wait for room, and cannot sleep. The first one is to be
+    /// woken.
+    #[test]
+    fn a_failed_arm_hides_nothing_from_a_thread_that_sleeps() {
+        let context = Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
+        let [a, b] = [(); 2].map(|()| context.worker().unwrap());
+        let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+        let first = ep.tag_send(1, vec![1]);
+        while !first.is_done() || !arm_lanes(&a) {
+            a.progress();
+            b.progress();
+        }
+        assert!(!a.inner.needs_wakeup());
+        (0..2000).for_each(|_| ep.tag_send(1, vec![1; 3000]).detach());
+        assert!(a.inner.needs_wakeup());
+        assert!(!arm_lanes(&a), "posix signals no room");
+        assert!(a.inner.needs_wakeup());
     }
 }

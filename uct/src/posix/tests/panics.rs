@@ -10,16 +10,16 @@ fn goes_on_after_panics(poll: impl Fn(&Iface) -> usize) {
     let iface = open(&Source::empty().with("UCX_POSIX_FIFO_SIZE", "64"));
     let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
     assert_eq!(ep.ensure_connected(), Ok(()));
-    let is_calm = Rc::new(RefCell::new(false));
-    let calm = is_calm.clone();
-    let handler = move |_: crate::api::Am<'_>| assert!(*calm.borrow(), "expected by the test");
+    let accepts = Rc::new(RefCell::new(false));
+    let accepted = accepts.clone();
+    let handler = move |_: crate::api::Am<'_>| assert!(*accepted.borrow(), "expected by the test");
     iface.set_am_handler(5, Some(Box::new(handler)));
     let send = || assert_eq!(ep.am_bcopy(5, |slot| fill(slot, 5, 16)), Ok(16));
     for _ in 0..CELLS {
         send();
         assert!(catch_unwind(AssertUnwindSafe(|| poll(&iface))).is_err());
     }
-    *is_calm.borrow_mut() = true;
+    *accepts.borrow_mut() = true;
     send();
     assert_eq!(iface.progress(1), 1);
     (0..10_000).for_each(|_| assert_eq!(iface.progress(1), 0));

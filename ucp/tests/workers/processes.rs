@@ -317,6 +317,32 @@ fn a_check_of_the_peer_waits_for_a_process_that_is_slow() {
     assert!(child.try_wait().unwrap().is_none(), "the process lives");
 }
 
+/// The process of the receiver answers late. A program that makes no call for long after its first message
+/// counts on it nevertheless.
+#[test]
+fn a_first_message_leaves_within_its_call() {
+    use rustix::process::Signal;
+    let worker = context("posix").worker().unwrap();
+    let mut child = start("victim", "posix", &worker);
+    let address = child_address(&worker);
+    let pid = rustix::process::Pid::from_child(&child);
+    let signal = |it| rustix::process::kill_process(pid, it).unwrap();
+    let _end = OnDrop(|| signal(Signal::KILL));
+    let stranger = context("posix").worker().unwrap();
+    let ep = stranger.connect(&address, EpParams::default()).unwrap();
+    signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(10));
+    let send = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(60));
+            signal(Signal::CONT);
+        });
+        ep.tag_send(1, vec![1; 8])
+    });
+    assert!(send.is_done(), "it waits for progress of the sender");
+    assert!(child.try_wait().unwrap().is_none(), "the process lives");
+}
+
 #[test]
 fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {

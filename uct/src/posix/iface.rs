@@ -87,8 +87,13 @@ pub(super) struct Inner {
     pub(super) answer_timeout: Duration,
 }
 
-/// How long a send waits for the first answer of a peer's fd server, which mostly takes microseconds.
-const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(3);
+/// How long a send waits for the first answer of a peer's fd server. It mostly takes microseconds, and a few
+/// time slices on a host with more running threads than processors. A program may make no call for long after
+/// its first message, as it can with UCX. Only a process that is stopped takes longer.
+const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(250);
+
+/// After a wait in vain, sends to other peers do not wait for so many times as long.
+const WAIT_PAUSE_FACTOR: u32 = 16;
 
 impl Iface {
     /// Opens an interface with a memory domain of its own.
@@ -294,7 +299,7 @@ impl Inner {
     pub(super) fn attach_briefly<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
         let start = Instant::now();
         let timed_out_recently =
-            self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * 16);
+            self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * WAIT_PAUSE_FACTOR);
         let wait = match peer.has_query() || timed_out_recently {
             true => Duration::ZERO,
             false => FIRST_ANSWER_WAIT,

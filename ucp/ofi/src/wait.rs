@@ -165,7 +165,9 @@ impl Members {
     }
 
     pub(crate) fn remove(&self, ep: &Ep) {
-        if let (Some(fd), Ok(of_ep)) = (&self.fd, ep.descriptors()) {
+        if let Some(fd) = &self.fd
+            && let Ok(of_ep) = ep.descriptors()
+        {
             for of_ep in of_ep {
                 // SAFETY: no memory is passed; the kernel checks both descriptors.
                 unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_DEL, of_ep, std::ptr::null_mut()) };

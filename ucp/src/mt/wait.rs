@@ -143,6 +143,10 @@ impl Shared {
             *idle = 0;
             return;
         }
+        // A waker that waits may have given the lead away, and nobody ends the sleep of a thread without it.
+        if !follower.leads() {
+            return;
+        }
         *idle += 1;
         if *idle < self.spin() {
             std::hint::spin_loop();

@@ -298,6 +298,32 @@ fn futures_make_blocking_calls(tls: &str) {
     expect(&[4]);
     send(true, 6);
     expect(&[6]);
+
+    // What wakes the outer wait comes during the inner one.
+    spawn("leads", 7, &|pair| Box::new(move || recv(&pair.b, 7)));
+    until_asleep("leads");
+    spawn("polls once", 8, &|pair| {
+        Box::new(move || {
+            let mut outer = pair.b.tag_recv(8, TAG_MASK_FULL, Vec::with_capacity(8));
+            let mut is_first = true;
+            let future = std::future::poll_fn(|cx| {
+                let polled = std::pin::Pin::new(&mut outer).poll(cx);
+                if std::mem::take(&mut is_first) {
+                    recv(&pair.b, 9);
+                }
+                polled
+            });
+            pair.b.block_on(future).unwrap().unwrap().1
+        })
+    });
+    for tag in [8, 9] {
+        until_asleep("polls once");
+        send(true, tag);
+        thread::sleep(Duration::from_millis(20));
+    }
+    expect(&[8]);
+    send(true, 7);
+    expect(&[7]);
     send(false, 5);
     expect(&[5]);
 }

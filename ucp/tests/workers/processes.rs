@@ -343,6 +343,30 @@ fn a_first_message_leaves_within_its_call() {
     assert!(child.try_wait().unwrap().is_none(), "the process lives");
 }
 
+/// One process does not answer. First messages to others are waited for, if more briefly.
+#[test]
+fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
+    use rustix::process::Signal;
+    let worker = context("posix").worker().unwrap();
+    let children = [(); 2].map(|()| {
+        let child = start("victim", "posix", &worker);
+        let pid = rustix::process::Pid::from_child(&child);
+        (
+            child_address(&worker),
+            pid,
+            OnDrop(move || rustix::process::kill_process(pid, Signal::KILL).unwrap()),
+        )
+    });
+    let stranger = context("posix").worker().unwrap();
+    let [stopped, other] =
+        children.each_ref().map(|(at, ..)| stranger.connect(at, EpParams::default()).unwrap());
+    rustix::process::kill_process(children[0].1, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    let send = stopped.tag_send(1, vec![1; 8]);
+    assert!(!send.is_done(), "nobody answers");
+    assert!(other.tag_send(1, vec![1; 8]).is_done(), "it waits for progress of the sender");
+}
+
 #[test]
 fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {

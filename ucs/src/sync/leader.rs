@@ -104,9 +104,12 @@ impl Follower {
         self.leads.store(true, Ordering::SeqCst);
     }
 
-    /// Sleeps until it is woken or leads, or for no reason. For its own thread.
+    /// Sleeps until it is woken or leads, or for no reason. For its own thread, which may have parked for
+    /// something else since: what ended that sleep may have been meant for this one.
     pub fn park(&self) {
-        self.thread.park();
+        if !self.is_woken() && !self.leads() {
+            self.thread.park();
+        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Ep {
 
     #[cold]
     fn attach(&self) -> Result<&Link, Refused> {
-        match self.own.attach_briefly(&self.peer) {
+        match self.own.attach_to_send(&self.peer) {
             Ok(link) => link.ok_or(Refused::NoResource),
             Err(why) => Err(self.peer.op_error(why).into()),
         }

@@ -83,7 +83,8 @@ pub(super) struct Inner {
     pub(super) attr: IfaceAttr,
     md: Md,
     retry_sleep: RetrySleep,
-    last_timeout: Cell<Option<Instant>>,
+    /// Ends of the last waits in vain, of [`FIRST_ANSWER_WAIT`] and of [`BRIEF_ANSWER_WAIT`].
+    last_timeouts: [Cell<Option<Instant>>; 2],
     pub(super) answer_timeout: Duration,
 }
 
@@ -91,9 +92,11 @@ pub(super) struct Inner {
 /// time slices on a host with more running threads than processors. A program may make no call for long after
 /// its first message, as it can with UCX. Only a process that is stopped takes longer.
 const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(250);
-
-/// After a wait in vain, sends to other peers do not wait for so many times as long.
-const WAIT_PAUSE_FACTOR: u32 = 16;
+/// Wait for a first answer in calls that go on without it, and in sends for a time after a wait in vain.
+const BRIEF_ANSWER_WAIT: Duration = Duration::from_millis(3);
+/// After a wait in vain there is no other as long for so many times its length: peers that do not answer take
+/// a small part of the time.
+const PAUSE_FACTOR: u32 = 16;
 
 impl Iface {
     /// Opens an interface with a memory domain of its own.
@@ -126,7 +129,7 @@ impl Iface {
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             retry_sleep: RetrySleep::default(),
-            last_timeout: Cell::new(None),
+            last_timeouts: Default::default(),
             answer_timeout: config.answer_timeout,
         };
         Ok(Iface { inner: Rc::new(inner) })
@@ -295,18 +298,29 @@ impl Inner {
         link
     }
 
-    /// Attaches a peer's segment for a send, which waits only briefly.
+    /// Attaches a peer's segment for a send, which waits for the first answer.
+    pub(super) fn attach_to_send<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
+        self.attach_within(peer, FIRST_ANSWER_WAIT)
+    }
+
+    /// Attaches a peer's segment for a call that goes on without it.
     pub(super) fn attach_briefly<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
-        let start = Instant::now();
-        let timed_out_recently =
-            self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * WAIT_PAUSE_FACTOR);
-        let wait = match peer.has_query() || timed_out_recently {
-            true => Duration::ZERO,
-            false => FIRST_ANSWER_WAIT,
+        self.attach_within(peer, BRIEF_ANSWER_WAIT)
+    }
+
+    /// Attaches a peer's segment. Waits for at most `most`, and less after waits in vain.
+    fn attach_within<'a>(&self, peer: &'a Peer, most: Duration) -> Result<Option<&'a Link>, ConnectError> {
+        let now = Instant::now();
+        let may_wait = |wait: Duration, last: &Cell<Option<Instant>>| {
+            wait <= most && last.get().is_none_or(|then| now - then >= wait * PAUSE_FACTOR)
+        };
+        let mut waits = [FIRST_ANSWER_WAIT, BRIEF_ANSWER_WAIT].into_iter().zip(&self.last_timeouts);
+        let Some((wait, last)) = waits.find(|(wait, last)| !peer.has_query() && may_wait(*wait, last)) else {
+            return self.attach(peer, Duration::ZERO);
         };
         let link = self.attach(peer, wait)?;
-        if link.is_none() && !wait.is_zero() {
-            self.last_timeout.set(Some(Instant::now()));
+        if link.is_none() {
+            last.set(Some(Instant::now()));
         }
         Ok(link)
     }

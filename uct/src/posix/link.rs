@@ -76,11 +76,13 @@ pub struct Link {
 struct Wake {
     raw: Cell<Option<OwnedFd>>,
     sender: OnceCell<Option<WakeSender>>,
+    /// A wake-up has failed, and the log has told it.
+    has_failed: Cell<bool>,
 }
 
 impl Wake {
     fn new(raw: OwnedFd) -> Wake {
-        Wake { raw: Cell::new(Some(raw)), sender: OnceCell::new() }
+        Wake { raw: Cell::new(Some(raw)), sender: OnceCell::new(), has_failed: Cell::new(false) }
     }
 
     /// Wakes the peer. False: a later try may succeed.
@@ -88,7 +90,12 @@ impl Wake {
         let check = || self.raw.take().and_then(|fd| WakeSender::from_peer(fd).ok());
         match self.sender.get_or_init(check) {
             Some(wake) => {
-                wake.signal().inspect_err(|errno| tracing::warn!(%errno, "cannot wake a peer")).is_ok()
+                let warn = |errno: &_| {
+                    if !self.has_failed.replace(true) {
+                        tracing::warn!(%errno, "cannot wake a peer");
+                    }
+                };
+                wake.signal().inspect_err(warn).is_ok()
             }
             None => {
                 tracing::warn!("a peer wants to be woken by something that is not a socket: it is not woken");

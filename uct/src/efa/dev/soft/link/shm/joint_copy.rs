@@ -168,9 +168,12 @@ impl RemoteDevice {
         for at in (0..COPY_SLOTS).filter(|at| given_up >> at & 1 != 0) {
             let (word, bit) = (&self.copy_slot(at).word, 1 << at);
             // Another thread may have closed it, and a third one use it now.
-            if joint::peer_state(word) != PeerState::Busy && self.given_up.fetch_and(!bit, Relaxed) & bit != 0
-            {
-                joint::close(word);
+            if self.given_up.fetch_and(!bit, Relaxed) & bit == 0 {
+                continue;
+            }
+            match joint::peer_state(word) {
+                PeerState::Busy => _ = self.given_up.fetch_or(bit, Relaxed),
+                _ => joint::close(word),
             }
         }
     }

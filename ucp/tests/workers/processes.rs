@@ -240,6 +240,16 @@ fn long_length(n: u64) -> usize {
     LONG_MOST - (n * 70_001) as usize % (LONG_MOST / 2)
 }
 
+/// A process that is killed in the end.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 /// Ends what a test has started, whatever happens.
 struct OnDrop<F: Fn()>(F);
 
@@ -349,13 +359,8 @@ fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
     use rustix::process::Signal;
     let worker = context("posix").worker().unwrap();
     let children = [(); 2].map(|()| {
-        let child = start("victim", "posix", &worker);
-        let pid = rustix::process::Pid::from_child(&child);
-        (
-            child_address(&worker),
-            pid,
-            OnDrop(move || rustix::process::kill_process(pid, Signal::KILL).unwrap()),
-        )
+        let child = Killed(start("victim", "posix", &worker));
+        (child_address(&worker), rustix::process::Pid::from_child(&child.0), child)
     });
     let stranger = context("posix").worker().unwrap();
     let [stopped, other] =

@@ -15,7 +15,7 @@ use crate::datatype::{Data, Use};
 use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::{checked, from_ptr};
-use crate::op::{Call, LengthRecv, NOTHING, NoResult, REMOTE_LIST, SLOW_PATH_SEND, run};
+use crate::op::{Call, LengthRecv, NoResult, REMOTE_LIST, SLOW_PATH_SEND, run};
 use crate::types::{AmCallback, AmHandlerParam, AmRecvCallback, RequestParam};
 use crate::worker::Worker;
 
@@ -353,7 +353,7 @@ unsafe fn copy_handled(
     data: &Data,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
-    let truncated = Cell::new(NOTHING);
+    let truncated = Cell::new(ucp::RecvStatus::EMPTY);
     // SAFETY: `AmState::handle` borrows the message while the handler runs, which makes this call.
     let message = unsafe { &*handled.message };
     // SAFETY: this function's contract; the callback is valid during the call, and not used later.
@@ -457,7 +457,7 @@ entry! {
             let (Kept::Message(message) | Kept::Word { message, .. }) = &mut kept else {
                 return Err(Status::InvalidParam);
             };
-            let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
+            let (truncated, refused) = (Cell::new(ucp::RecvStatus::EMPTY), Cell::new(true));
             // MPICH counts on a request for data that was announced, as UCX gives one.
             let ends_later = message.data().is_none() && !call.must_complete_now();
             // SAFETY: as above: buffer and callback stay valid until the end.

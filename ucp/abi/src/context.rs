@@ -10,7 +10,7 @@ use crate::arg::{AttrPtr, OutPtr, ParamsPtr, StrPtr};
 use crate::config::Config;
 use crate::entry::{CStatus, invalid};
 use crate::handle::{Handle, Magic, checked, from_handle, into_handle};
-use crate::op::{PRIVATE_SIZE, REQUEST_SIZE};
+use crate::op::{PRIV_SIZE, REQUEST_SIZE};
 use crate::types::{ContextAttr, LibAttr, NAME_MAX, Params, RequestHook, context_attr, params, thread_mode};
 
 /// Release of UCX whose interface this is.
@@ -73,9 +73,8 @@ pub(crate) fn open_status(error: &OpenError) -> Status {
 /// Memory behind each request: the two words of this library, then the program's.
 fn request_params(RequestUserArea { size, init, cleanup }: RequestUserArea) -> RequestParams {
     // SAFETY: the hook gets the memory that the program asked for; it is called once for each block.
-    let call =
-        |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIVATE_SIZE).cast::<c_void>()) };
-    let mut room = RequestParams::bytes(PRIVATE_SIZE + size);
+    let call = |hook: RequestHook, at: *mut u8| unsafe { hook(at.wrapping_add(PRIV_SIZE).cast::<c_void>()) };
+    let mut room = RequestParams::bytes(PRIV_SIZE + size);
     if let Some(init) = init {
         room = room.on_init(move |at| call(init, at.as_ptr()));
     }

@@ -13,7 +13,7 @@ use crate::check::{HELD_REQUESTS, argument, enter, is_on};
 use crate::context::RequestUserArea;
 use crate::entry::{CStatus, guard, invalid};
 use crate::handle::checked;
-use crate::op::{NOTHING, REQUEST_SIZE, clear_callback, id_of, request_at, set_priv, status_at, worker_of};
+use crate::op::{REQUEST_SIZE, clear_callback, id_of, request_at, set_priv, status_at, worker_of};
 use crate::types::{RequestAttr, TagInfo};
 use crate::worker::Worker;
 
@@ -211,7 +211,7 @@ impl Allocated {
         }
         let mut memory = vec![0_u128; (REQUEST_SIZE + self.room.size).div_ceil(16)].into_boxed_slice();
         let start = NonNull::new(memory.as_mut_ptr().cast::<u8>()).ok_or(Status::NoMemory)?;
-        let ended = || RequestId::ended(plain, NOTHING, None);
+        let ended = || RequestId::ended(plain, RecvStatus::EMPTY, None);
         // SAFETY: the memory is this object's, long enough, and outlives the engine.
         let id = unsafe { plain.with_request_memory(start, ended) }.map_err(Error::status)?;
         let handle = set_priv(id, worker, std::ptr::null());

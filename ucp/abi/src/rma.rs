@@ -12,8 +12,7 @@ use crate::ep::Ep;
 use crate::flush::wait;
 use crate::handle::from_ptr;
 use crate::op::{
-    BYTES, Call, Message, NOTHING, NoResult, SLOW_PATH, SLOW_PATH_NOW, free_started, run, run_plain,
-    target_now,
+    BYTES, Call, Message, NoResult, SLOW_PATH, SLOW_PATH_NOW, free_started, run, run_plain, target_now,
 };
 use crate::rkey::Rkey;
 use crate::sgl::{List, is_list};
@@ -148,7 +147,7 @@ impl Direction for Get {
     const FUNCTION: &'static str = "ucp_get_nbx";
     const USE: Use = Use::Unpack;
     type Ended = RecvStatus;
-    const NOTHING: RecvStatus = NOTHING;
+    const NOTHING: RecvStatus = RecvStatus::EMPTY;
 
     // HOT
     #[inline(always)]

@@ -18,7 +18,7 @@ use crate::entry::{CStatus, StatusPtr, guard, invalid};
 use crate::ep::Ep;
 use crate::handle::from_ptr;
 use crate::op::{
-    Call, NOTHING, NoResult, REMOTE_LIST, SLOW_PATH_RECV, SLOW_PATH_SEND, TagRecv, run, set_words_unchecked,
+    Call, NoResult, REMOTE_LIST, SLOW_PATH_RECV, SLOW_PATH_SEND, TagRecv, run, set_priv_unchecked,
 };
 use crate::request::as_result;
 use crate::types::{RequestParam, op_attr};
@@ -222,7 +222,7 @@ unsafe fn post(
     let matching = Match::tagged(tag, mask);
     // SAFETY: this function's contract; the callback is valid as long.
     let id = unsafe { ucp::post_recv_raw(plain, buffer.cast(), len, matching, done) }?;
-    Some(StatusPtr(set_words_unchecked(id, worker, callback)))
+    Some(StatusPtr(set_priv_unchecked(id, worker, callback)))
 }
 
 /// Receives a message that has arrived, of whose end nobody wants to be told. `None`: nothing was received.
@@ -374,7 +374,7 @@ unsafe fn recv_general(
         let worker = unsafe { from_ptr(worker) }?;
         // SAFETY: as above.
         let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
-        let truncated = Cell::new(NOTHING);
+        let truncated = Cell::new(ucp::RecvStatus::EMPTY);
         worker.with_worker(|plain| {
             let matching = Match::tagged(tag, mask);
             if call.must_complete_now() && (call.always_request() || !ucp::has_whole_message(plain, matching))

@@ -10,7 +10,7 @@ use crate::arg::OutPtr;
 use crate::datatype::{Data, Use};
 use crate::entry::{StatusPtr, invalid};
 use crate::handle::{Named, from_ptr, into_handle, take};
-use crate::op::{Call, NOTHING, TagRecv, run};
+use crate::op::{Call, TagRecv, run};
 use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
@@ -88,7 +88,7 @@ unsafe fn recv_message(
     }
     // SAFETY: this function's contract.
     let data = unsafe { Data::new(buffer, count, call.datatype(), Use::Unpack) }?;
-    let (truncated, refused) = (Cell::new(NOTHING), Cell::new(true));
+    let (truncated, refused) = (Cell::new(ucp::RecvStatus::EMPTY), Cell::new(true));
     worker.with_worker(|plain| {
         // SAFETY: as above: buffer and callback stay valid until the end. Nobody else has the message.
         let received = unsafe {

@@ -1,15 +1,14 @@
 //! Hints, and whether a domain satisfies them.
 
-use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
 
+use super::answer::{Answer, Sockets, bytes, text};
 use super::domains::{
     DEFAULT_RX_SIZE, DEFAULT_TX_SIZE, DIRECTIONS, DOMAIN_CAPS, EpKind, FABRIC, INJECT_SIZE, IOV_LIMIT,
     KeyMode, MAX_ERR_DATA, MAX_SIZE, MR_MODE, MSG_ORDER, NameForm, ONE_SIDED, OpenableDomain, RMA_DIRECTIONS,
     RMA_IOV_LIMIT, RX_OP_FLAGS, SECONDARY_CAPS, TX_OP_FLAGS, is_scalable,
 };
 use super::names;
-use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::abi::{flags, version};
 use crate::sockaddr;
@@ -33,30 +32,6 @@ pub(super) struct Hints {
     fabric_name: Option<String>,
 }
 
-/// An answer: what the offered domain is, with what the caller has chosen.
-#[derive(Clone)]
-pub(crate) struct Answer {
-    pub(crate) caps: u64,
-    pub(crate) addr_format: u32,
-    pub(crate) src_addr: Vec<u8>,
-    pub(crate) dest_addr: Vec<u8>,
-    /// A request to be connected; null: none.
-    pub(crate) handle: *mut Fid,
-    pub(super) tx: TxAttr,
-    pub(super) rx: RxAttr,
-    pub(super) ep: EpAttr,
-    pub(super) domain: DomainAttr,
-    pub(super) domain_name: String,
-    pub(super) fabric: FabricAttr,
-}
-
-/// Socket addresses of an endpoint that is connected.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Sockets {
-    pub source: Option<SocketAddr>,
-    pub dest: Option<SocketAddr>,
-}
-
 /// Refuses a domain, with a reason.
 macro_rules! require {
     ($holds:expr, $($why:tt)+) => {
@@ -64,20 +39,6 @@ macro_rules! require {
             return Err(format!($($why)+));
         }
     };
-}
-
-/// Bytes at a pointer of the caller.
-unsafe fn bytes(at: *const std::ffi::c_void, len: usize) -> Vec<u8> {
-    if at.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the caller's address has this length.
-    unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) }.to_vec()
-}
-
-unsafe fn text(at: *const c_char) -> Option<String> {
-    // SAFETY: the caller's text ends with zero.
-    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())
 }
 
 impl Hints {
@@ -536,31 +497,6 @@ impl Hints {
         require!(hint.caps & !DOMAIN_CAPS == 0, "domain capabilities {:#x} are not supported", hint.caps);
         require!(hint.auth_key_size == 0, "authorization keys are not supported");
         Ok(attr)
-    }
-}
-
-impl Answer {
-    /// The answer that a caller has got, and passes to open an object. `None`: a part is missing.
-    /// # Safety
-    /// `info` is a whole tree.
-    pub(crate) unsafe fn of(info: &Info) -> Option<Answer> {
-        // SAFETY: this function's contract, of each pointer.
-        unsafe {
-            let (domain, fabric) = (info.domain_attr.as_ref()?, info.fabric_attr.as_ref()?);
-            Some(Answer {
-                caps: info.caps,
-                addr_format: info.addr_format,
-                src_addr: bytes(info.src_addr, info.src_addrlen),
-                dest_addr: bytes(info.dest_addr, info.dest_addrlen),
-                handle: std::ptr::null_mut(),
-                tx: *info.tx_attr.as_ref()?,
-                rx: *info.rx_attr.as_ref()?,
-                ep: *info.ep_attr.as_ref()?,
-                domain: *domain,
-                domain_name: text(domain.name)?,
-                fabric: FabricAttr { prov_name: std::ptr::null_mut(), ..*fabric },
-            })
-        }
     }
 }
 

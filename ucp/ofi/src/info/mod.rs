@@ -2,11 +2,13 @@
 //!
 //! | File | Contents |
 //! |---|---|
+//! | `answer.rs` | what a caller gets, and passes to open objects |
 //! | `domains.rs` | what this provider has |
 //! | `hints.rs` | what the caller asks for, and whether a domain has it |
 //! | `names.rs` | nodes and services, and the socket addresses of this host |
 //! | `tree.rs` | the answer in memory of the C library, which libfabric frees |
 
+mod answer;
 mod domains;
 mod hints;
 mod names;
@@ -16,11 +18,11 @@ use crate::abi::flags;
 use crate::abi::info::Info;
 use crate::errno::Errno;
 
+pub(crate) use answer::Answer;
 pub(crate) use domains::{
     DEFAULT_RX_SIZE, EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_DATAGRAM, MAX_ERR_DATA,
     MIN_MULTI_RECV, NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
 };
-pub(crate) use hints::Answer;
 
 use domains::OpenableDomain;
 use hints::Hints;

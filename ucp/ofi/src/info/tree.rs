@@ -3,8 +3,8 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use super::answer::Answer;
 use super::domains::FABRIC;
-use super::hints::Answer;
 use crate::abi::info::Info;
 
 /// Zeros behind each structure, bytes: room for fields of later releases.

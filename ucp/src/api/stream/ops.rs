@@ -67,7 +67,7 @@ impl WorkerCore {
         let request = self.reqs.start(token, Role::Stream, done);
         let len = buf.len();
         let stream = self.stream_of(id);
-        stream.waiters.push_back(Waiter { id: request, buf, len, filled: 0, mode });
+        stream.waiters.push_back(Waiter { id: request, buf, len, filled: 0, mode, is_last: false });
         let must_wait = stream.unread.is_empty() && stream.error.is_none() && !stream.broken && len > 0;
         if !self.streams.with_waiters.contains(&id) {
             self.streams.with_waiters.push(id);
@@ -112,12 +112,10 @@ impl WorkerCore {
         let is_filling = matches!(stream.inflight, Some(InflightRecv::Direct(_)));
         let cancelled = stream.waiters.split_off(usize::from(is_filling).min(stream.waiters.len()));
         if let Some(first) = stream.waiters.front_mut() {
-            first.mode = StreamRecvMode::Some;
+            first.is_last = true;
         }
         for waiter in cancelled {
-            let status = RecvStatus { len: waiter.filled, tag: 0, from: id.peer, cq_data: None };
-            let ended = if waiter.holds_bytes() { Ok(status) } else { Err(Error::Cancelled) };
-            self.reqs.end(waiter.id, ended);
+            self.reqs.end(waiter.id, waiter.cut_short(id.peer));
         }
     }
 

@@ -33,17 +33,21 @@ pub(crate) struct Waiter {
     pub(crate) len: usize,
     pub(crate) filled: usize,
     pub(crate) mode: StreamRecvMode,
+    /// It waits for what the engine fills it with now, and for nothing else: no endpoint is left.
+    pub(crate) is_last: bool,
 }
 
 impl Waiter {
     fn is_complete(&self) -> bool {
-        self.filled == self.len || self.filled >= self.least()
+        self.is_last || self.filled == self.len || self.filled >= self.least()
     }
 
-    /// Whether there is something that the receive may end with: part of an element is nothing.
-    pub(crate) fn holds_bytes(&self) -> bool {
+    /// Result of a receive that ends before it is complete: what it holds, of which part of an element is
+    /// nothing.
+    pub(crate) fn cut_short(&self, from: PeerId) -> Result<RecvStatus, Error> {
         let least = if let StreamRecvMode::Elements(size) = self.mode { size } else { 1 };
-        self.filled >= least.max(1)
+        let status = RecvStatus { len: self.filled, tag: 0, from, cq_data: None };
+        if self.filled >= least.max(1) { Ok(status) } else { Err(Error::Cancelled) }
     }
 
     /// Bytes that end the receive, if the buffer has room for more.
@@ -171,7 +175,11 @@ impl Stream {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            let ended = waiter.buf.error().map_or(Ok(status), |error| Err(Error::Datatype(error)));
+            let ended = match waiter.buf.error() {
+                Some(error) => Err(Error::Datatype(error)),
+                None if waiter.is_last => waiter.cut_short(peer),
+                None => Ok(status),
+            };
             reqs.end(waiter.id, ended);
             self.waiters.pop_front();
         }
@@ -186,6 +194,8 @@ impl Stream {
             (_, Err(error)) => {
                 self.error = Some(error.into());
                 self.broken = true;
+                // The first receive ends with the error, as all others.
+                self.waiters.iter_mut().for_each(|waiter| waiter.is_last = false);
             }
             (Some(InflightRecv::Direct(len)), Ok(())) => {
                 if let Some(waiter) = self.waiters.front_mut() {
@@ -199,6 +209,34 @@ impl Stream {
                 self.read_pos = 0;
             }
             (None, Ok(())) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::core::requests::{RequestParams, Role};
+
+    /// The engine fills a receive of elements directly when its last endpoint is closed.
+    #[test]
+    fn a_receive_that_is_cut_short_ends_with_whole_elements() {
+        let from = PeerId(3);
+        for (mode, first, then, wanted) in [
+            (StreamRecvMode::Elements(8), 0, 3, Err(Error::Cancelled)),
+            (StreamRecvMode::Elements(8), 3, 5, Ok(8)),
+            (StreamRecvMode::WaitAll, 0, 3, Ok(3)),
+        ] {
+            let (mut reqs, mut room) = (Requests::new(RequestParams::default()), [0u8; 16]);
+            let token = reqs.next_token().unwrap();
+            let id = reqs.start(token, Role::Stream, None);
+            // SAFETY: the buffer lives longer than the stream, and nobody else uses it.
+            let buf = unsafe { RecvBuf::new(room.as_mut_ptr(), room.len()) };
+            let mut stream = Stream { inflight: Some(InflightRecv::Direct(then)), ..Stream::default() };
+            stream.waiters.push_back(Waiter { id, buf, len: 16, filled: first, mode, is_last: true });
+            stream.on_recv_done(Ok(()));
+            stream.fill_waiters(from, &mut reqs);
+            assert_eq!(reqs.take(id).map(|ended| ended.map(|status| status.len)), Some(wanted), "{mode:?}");
         }
     }
 }

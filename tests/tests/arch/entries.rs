@@ -49,7 +49,7 @@ pub const CHECKED: &[(&str, &str)] = &[
     ("ucp/abi/src/handle.rs: checked", "looks the handle up in the table of live ones"),
     ("ucp/abi/src/handle.rs: found", "looks the handle up in the table of live ones"),
     ("ucp/abi/src/handle.rs: from_handle", "looks the handle up in the table of live ones"),
-    ("ucp/abi/src/op.rs: set_words_unchecked", "stores the pointer"),
+    ("ucp/abi/src/op/handle.rs: set_priv_unchecked", "stores the pointer"),
     ("ucp/abi/src/packed.rs: release", "looks the address up in the table of live ones"),
     ("ucp/abi/src/ucm.rs: module_of", "the C library takes any address"),
     ("ucp/ofi/src/info/tree.rs: build", "stores the pointer"),

@@ -3,16 +3,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::rdm::LocalError;
-use std::time::{Duration, Instant};
-
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
-use ucs::InternedStr;
-use ucs::coll::growth;
 use uct::api::{
-    Caps, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
-    Refused as WireRefused, Sent, UserQp,
+    Caps, ConnectError, Ep as _, Error, Iface as _, Iov, Md as _, Outcome, Pack, Refused as WireRefused,
+    Sent, UserQp,
 };
 
 use crate::rdm::io::{
@@ -20,126 +13,14 @@ use crate::rdm::io::{
     RegError, Remote, RmaAddress, Source, TxToken, Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
-use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
+use crate::wire::{MsgClass, RawAddr, UserRecvQp};
 
 use crate::token::CompletionToken;
 
+use super::errors::{fault_of, is_shortage, refused};
+use super::peer_eps::{PeerEp, PeerEps};
 use super::regs::{RegTable, needs_alloc};
-use super::{Ep, IfaceIdx, RmaOnlyLane, WorkerIface};
-
-/// A peer's endpoint and its lane.
-pub(crate) struct PeerEp {
-    pub ep: Ep,
-    mtu: u32,
-    pub lane: IfaceIdx,
-}
-
-impl PeerEp {
-    pub(crate) fn mtu(&self) -> usize {
-        self.mtu as usize
-    }
-}
-
-/// Endpoints of all peers, by peer id, and of further lanes.
-#[derive(Default)]
-pub(crate) struct PeerEps {
-    by_peer: Vec<Option<PeerEp>>,
-    further: HashMap<LaneId, PeerEp, FxBuildHasher>,
-    /// Endpoints abandoned after a NIC failure. Packets sent on them may still come back.
-    abandoned: Vec<(PeerId, Ep)>,
-    /// Lanes whose sends fail for want of memory or descriptors, and since when. Nearly always empty.
-    shortages: Vec<(LaneId, Instant)>,
-}
-
-/// Longest local shortage; sends to the peer wait meanwhile, then the peer fails.
-const MAX_SHORTAGE: Duration = Duration::from_secs(1);
-
-impl PeerEps {
-    #[inline(always)]
-    pub(crate) fn get(&self, peer: PeerId) -> Option<&PeerEp> {
-        self.by_peer.get(peer.0 as usize)?.as_ref()
-    }
-
-    /// Returns the endpoint of a lane; of a first lane, that of the lane which its peer uses.
-    // HOT
-    #[inline(always)]
-    pub(crate) fn on_lane(&self, lane: LaneId) -> Option<&PeerEp> {
-        match lane.first_of() {
-            Some(peer) => self.get(peer),
-            None => self.further.get(&lane),
-        }
-    }
-
-    pub(crate) fn set(&mut self, id: impl Into<LaneId>, lane: IfaceIdx, ep: Ep) {
-        let id = id.into();
-        ep.set_tag(EpTag(u64::from(id.0)));
-        let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
-        let new = PeerEp { ep, mtu, lane };
-        let Some(peer) = id.first_of() else {
-            self.further.insert(id, new);
-            return;
-        };
-        let at = peer.0 as usize;
-        while self.by_peer.len() <= at {
-            growth::push(&mut self.by_peer, None);
-        }
-        self.by_peer[at] = Some(new);
-    }
-
-    /// Maps an error of the endpoint: a local shortage delays the send until [`MAX_SHORTAGE`] has passed.
-    #[cold]
-    #[inline(never)]
-    fn send_error(&mut self, to: LaneId, e: Error) -> NotPosted {
-        if !is_shortage(&e) {
-            return refused(e);
-        }
-        let now = Instant::now();
-        // A shortage that has ended and returns later counts anew.
-        self.shortages.retain(|(_, since)| now - *since < 2 * MAX_SHORTAGE);
-        match self.shortages.iter().find(|(lane, _)| *lane == to) {
-            Some((_, since)) if now - *since >= MAX_SHORTAGE => refused(e),
-            Some(_) => NotPosted::Full,
-            None => {
-                tracing::warn!(lane = to.0, "cannot reach a peer yet: {e}");
-                self.shortages.push((to, now));
-                NotPosted::Full
-            }
-        }
-    }
-
-    /// Moves a peer to another endpoint and keeps the old one among those abandoned.
-    fn replace(&mut self, peer: PeerId, lane: IfaceIdx, ep: Ep) {
-        let old = self.by_peer.get_mut(peer.0 as usize).and_then(Option::take);
-        self.abandoned.extend(old.map(|peer_ep| (peer, peer_ep.ep)));
-        self.set(peer, lane, ep);
-    }
-
-    pub(crate) fn abandoned(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
-        self.abandoned.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
-    }
-
-    /// Returns the upper bound of peer ids that have or had an endpoint.
-    pub(crate) fn slots(&self) -> usize {
-        self.by_peer.len()
-    }
-
-    pub(crate) fn forget(&mut self, peer: PeerId) {
-        if let Some(peer_ep) = self.by_peer.get_mut(peer.0 as usize) {
-            *peer_ep = None;
-        }
-        self.abandoned.retain(|(of, _)| *of != peer);
-    }
-}
-
-impl PeerEps {
-    /// Drops the endpoint of a lane that the engine has removed.
-    pub(crate) fn forget_lane(&mut self, lane: LaneId) {
-        match lane.first_of() {
-            Some(peer) => self.forget(peer),
-            None => drop(self.further.remove(&lane)),
-        }
-    }
-}
+use super::{IfaceIdx, RmaOnlyLane, WorkerIface};
 
 /// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
@@ -180,10 +61,6 @@ impl<F: PacketWriter> Pack for PacketPack<F> {
     fn pack(self, slot: &mut [u8]) -> usize {
         self.0.fill(slot)
     }
-}
-
-fn is_shortage(e: &Error) -> bool {
-    matches!(e, Error::NoDescriptor | Error::NoMemory | Error::Exhausted(_))
 }
 
 /// Maps the outcome of a packet. It is copied within the call, so no token is ever pending.
@@ -272,7 +149,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let lane = &self.ifaces[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
         // Only a refusal must be known now; silence and shortages are retried later.
-        let started = |ep: Ep| match ep.begin_connecting() {
+        let started = |ep: super::Ep| match ep.begin_connecting() {
             Ok(_) => Ok(ep),
             Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
             Err(e) => Err(e),
@@ -295,7 +172,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     }
 
     fn promote(&mut self, lane: LaneId, peer: PeerId) {
-        if let Some(PeerEp { ep, lane, .. }) = self.peer_eps.further.remove(&lane) {
+        if let Some(PeerEp { ep, lane, .. }) = self.peer_eps.take_further(lane) {
             self.peer_eps.set(peer, lane, ep);
         }
     }
@@ -495,68 +372,5 @@ fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, NotPosted> {
         Ok(Sent::InProgress) => Ok(Posted::Pending),
         Err(WireRefused::NoResource) => Err(NotPosted::Full),
         Err(WireRefused::Failed(e)) => Err(refused(e)),
-    }
-}
-
-#[cold]
-fn refused(e: Error) -> NotPosted {
-    NotPosted::Peer(fault_of(e))
-}
-
-/// Maps a transport's error to the engine's error of a peer.
-#[cold]
-pub(crate) fn fault_of(e: Error) -> PeerError {
-    match e {
-        Error::PeerDead => PeerError::Gone,
-        Error::Corrupt => PeerError::Corrupt,
-        Error::Unreachable => PeerError::Unreachable,
-        Error::Unresponsive => PeerError::Unresponsive,
-        Error::NoDescriptor => PeerError::NoDescriptor,
-        Error::NoMemory => PeerError::NoMemory,
-        Error::Exhausted(what) => PeerError::Exhausted(InternedStr::new(what)),
-        Error::Device(code) => PeerError::Device(code.into()),
-        // The remaining errors have a completion status of the EFA device too.
-        Error::RemoteAccess => PeerError::Device(EfaStatus::RemoteBadAddress),
-        Error::NotReady => PeerError::Device(EfaStatus::Rnr),
-        Error::RemoteLength => PeerError::Device(EfaStatus::RemoteBadLength),
-        Error::BadLocalKey => PeerError::Device(EfaStatus::InvalidLkey),
-        Error::Cancelled => PeerError::Device(EfaStatus::Flushed),
-        // Mistakes at this end: the lane and the peer are well.
-        Error::Unsupported(op) => PeerError::Local(LocalError::Unsupported(InternedStr::new(op.name()))),
-        Error::InvalidParam(why) => PeerError::Local(LocalError::InvalidParam(InternedStr::new(why))),
-        Error::TooLong { max, .. } => {
-            let why = InternedStr::kept(&format!("more than the {max} bytes that the transport takes"));
-            PeerError::Local(LocalError::TooLong(why))
-        }
-        Error::NotConnected => PeerError::Local(LocalError::NotConnected),
-        Error::Sys { .. } => PeerError::Local(LocalError::System(InternedStr::kept(&e.to_string()))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn caller_errors_are_no_lane_failures() {
-        let sys = Error::Sys { call: "test", errno: ucs::Errno(22) };
-        let unsupported = Error::Unsupported(uct::api::Op::AmShort);
-        let too_long = Error::TooLong { len: 9, max: 8 };
-        for error in [unsupported, Error::InvalidParam("test"), sys, too_long, Error::NotConnected] {
-            let fault = fault_of(error);
-            assert!(fault.is_local() && !fault.is_local_lane() && !fault.is_lane_failure(), "{fault}");
-            assert!(!fault.is_peer_failure(), "{fault}");
-        }
-        assert!(fault_of(Error::Device(2)).is_local_lane());
-        for (error, text) in [
-            (unsupported, "am_short"),
-            (Error::InvalidParam("a reason"), "a reason"),
-            (sys, "test: EINVAL"),
-            (too_long, "8 bytes"),
-            (Error::Exhausted("writers"), "no more writers"),
-        ] {
-            let told = fault_of(error).to_string();
-            assert!(told.contains(text), "{told}");
-        }
     }
 }

@@ -4,6 +4,8 @@
 mod bind;
 mod connect_error;
 mod domains;
+mod errors;
+mod peer_eps;
 mod raw_addr;
 mod regs;
 mod rma_only;
@@ -14,9 +16,11 @@ use uct::api::{AddrBuf, Iface as _, OpenError};
 
 use crate::rdm::{DomainId, WireId};
 
-pub(crate) use bind::{Bound, PeerEps, fault_of};
+pub(crate) use bind::Bound;
 pub use connect_error::ConnectError;
 pub(crate) use domains::{Domain, Domains, Registrations, domain_label};
+pub(crate) use errors::fault_of;
+pub(crate) use peer_eps::PeerEps;
 pub(crate) use raw_addr::{AddrForm, RawBytes, connid, source};
 pub use regs::RcacheMode;
 pub(crate) use regs::{RegTable, check_rcache, needs_alloc, rdma};

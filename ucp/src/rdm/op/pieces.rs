@@ -3,8 +3,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::rdm::op::buf::{RecvBuf, SendBuf};
 use crate::rdm::op::piece::{Piece, for_each_overlap, piece_at};
+use crate::rdm::op::recv_buf::RecvBuf;
+use crate::rdm::op::send_buf::SendBuf;
 use crate::wire::MAX_IOV;
 
 /// Source bytes of a write, in up to four pieces.

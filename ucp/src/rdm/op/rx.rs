@@ -3,8 +3,8 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ids::PeerId;
-use crate::rdm::op::buf::{RecvBuf, RecvList};
 use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::recv_buf::{RecvBuf, RecvList};
 use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};

@@ -3,7 +3,7 @@
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::WireId;
 use crate::rdm::io::Reg;
-use crate::rdm::op::buf::SendBuf;
+use crate::rdm::op::send_buf::SendBuf;
 use crate::rdm::protocol::{DeliveryComplete, Kind, Protocol};
 use crate::rdm::rails::rail_plan::RailList;
 use crate::wire::MsgClass;

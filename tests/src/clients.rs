@@ -6,14 +6,14 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use ucs::testing::skipped;
+use ucs::testing::{not_installed, skipped};
 
 /// Whether a client is installed; notes a missing one.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if !found {
-        skipped(program, "not on this machine (Debian package libfabric-bin)");
+        not_installed(program, "not on this machine (Debian package libfabric-bin)");
     }
     found
 }
@@ -94,7 +94,7 @@ pub fn c_source(name: &str) -> PathBuf {
 /// Compiles a verbs program of tests/c; `None`, with a note, without libibverbs' headers.
 pub fn verbs(tmp: &str, source: &str) -> Option<String> {
     if !Path::new("/usr/include/infiniband/efadv.h").is_file() {
-        skipped(source, "no infiniband/efadv.h (Debian package libibverbs-dev)");
+        not_installed(source, "no infiniband/efadv.h (Debian package libibverbs-dev)");
         return None;
     }
     let flags = ["-Wall", "-Werror", "-O1", "-libverbs", "-lefa", "-lpthread"];

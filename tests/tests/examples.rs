@@ -180,7 +180,7 @@ fn pmix_ring() {
     check_invalid_setting(&program);
     let there = Command::new("mpirun").arg("--version").output();
     if !there.is_ok_and(|out| out.status.success()) {
-        return ucs::testing::skipped("a job over PMIx", "there is no mpirun");
+        return ucs::testing::not_installed("a job over PMIx", "there is no mpirun (openmpi-bin)");
     }
     for wire in ["posix", "efa"] {
         let mut job = Command::new("timeout");
@@ -197,7 +197,7 @@ fn pmix_ring() {
 fn examples_are_jobs_of_a_launcher() {
     let there = Command::new("mpirun").arg("--version").output();
     if !there.is_ok_and(|out| out.status.success()) {
-        return ucs::testing::skipped("examples started by mpirun", "there is no mpirun");
+        return ucs::testing::not_installed("examples started by mpirun", "there is no mpirun (openmpi-bin)");
     }
     let start = |name: &str, processes: &str, args: &[&str], tls: &str| {
         let mut job = Command::new("timeout");

@@ -8,13 +8,24 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Says on standard error that `test` is skipped and why. With `SKIPS=fail` it fails instead.
+/// Says on standard error that `test` is skipped and why: this machine cannot run it. With `SKIPS=fail` it
+/// fails instead.
 pub fn skipped(test: &str, why: impl Display) {
+    skipped_but_for(&["fail"], test, &why);
+}
+
+/// Says on standard error that `test` is skipped, as a program or a header is not installed. It fails with
+/// `SKIPS=fail` and with `SKIPS=installed`, which `tests/run` sets.
+pub fn not_installed(test: &str, what: impl Display) {
+    skipped_but_for(&["fail", "installed"], test, &what);
+}
+
+/// Fails if the variable `SKIPS` has one of these values.
+fn skipped_but_for(failures: &[&str], test: &str, why: &dyn Display) {
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-    assert!(
-        std::env::var_os("SKIPS").is_none_or(|skips| skips != "fail"),
-        "{test} is skipped, and must not be: {why}"
-    );
+    let is_failure =
+        std::env::var_os("SKIPS").is_some_and(|skips| failures.iter().any(|value| skips == *value));
+    assert!(!is_failure, "{test} is skipped, and must not be: {why}");
 }
 
 /// Waits, for a minute at most, until somebody listens on a port of this machine.

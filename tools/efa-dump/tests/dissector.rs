@@ -45,8 +45,7 @@ fn tshark_agrees_on_every_packet_type() {
 
 fn compare_with_tshark(folder: &Folder, path: &std::path::Path) {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("skipped: no tshark on this machine (Debian: apt install tshark)");
-        return;
+        return ucs::testing::not_installed("the dissector in tshark", "no tshark (tshark)");
     }
     let script = folder.path("efa_rdm.lua");
     std::fs::write(&script, run_dump(&["--dissector"]).out).unwrap();

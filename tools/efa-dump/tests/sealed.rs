@@ -158,8 +158,7 @@ fn a_sealed_segment_is_followed_through_its_loss() {
 #[test]
 fn tshark_shows_the_same() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("skipped: no tshark on this machine (Debian: apt install tshark)");
-        return;
+        return ucs::testing::not_installed("the dissector in tshark", "no tshark (tshark)");
     }
     let folder = Folder::new("sealed-tshark");
     let [file, _] = lossy(&folder);

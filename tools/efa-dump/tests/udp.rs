@@ -211,8 +211,7 @@ fn files_of_other_kinds_are_refused() {
 #[test]
 fn tshark_shows_the_same() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("skipped: no tshark on this machine (Debian: apt install tshark)");
-        return;
+        return ucs::testing::not_installed("the dissector in tshark", "no tshark (tshark)");
     }
     let folder = Folder::new("udp-tshark");
     let (path, _) = lossy(&folder);

@@ -21,7 +21,7 @@ fn mpirun_with(options: &str, count: u32, line: &str) -> Option<Ran> {
     }
     let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        eprintln!("no mpirun here: install openmpi-bin to run this test");
+        ucs::testing::not_installed("a job of mpirun", "no mpirun (openmpi-bin)");
         return None;
     }
     // Runs that end and begin at once would remove each other's folder.

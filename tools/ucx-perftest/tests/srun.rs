@@ -67,7 +67,7 @@ impl Cluster {
     fn start() -> Option<Cluster> {
         for (name, package) in NEEDS {
             if !path().split(':').any(|folder| Path::new(folder).join(name).exists()) {
-                eprintln!("no {name} here: install {package} to run this test");
+                ucs::testing::not_installed("a job of Slurm", format!("no {name} ({package})"));
                 return None;
             }
         }
@@ -98,7 +98,7 @@ impl Cluster {
         if !stdout_of(cluster.command("srun").arg("--mpi=list"))
             .is_some_and(|plugins| plugins.contains("pmix"))
         {
-            eprintln!("srun has no pmix here: install libpmix-dev to run this test");
+            ucs::testing::not_installed("a job of Slurm", "srun has no pmix (libpmix-dev)");
             return None;
         }
         let deadline = Instant::now() + READY_TIMEOUT;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// Compiles a source, where a C compiler and the header are installed (Debian: gcc, libucx-dev).
 pub(crate) fn assert_compiles(header: &str, source: &str) {
     if !Path::new(header).exists() {
-        return ::ucs::testing::skipped("layouts", format!("no {header}"));
+        return ::ucs::testing::not_installed("layouts", format!("no {header}"));
     }
     compile(&[], source);
 }
@@ -20,7 +20,7 @@ pub(crate) fn assert_compiles_with_ours(source: &str) {
 fn compile(arguments: &[&str], source: &str) {
     let mut gcc = Command::new("gcc");
     let gcc = gcc.args(arguments).args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
-    let Ok(mut gcc) = gcc else { return ::ucs::testing::skipped("layouts", "no gcc") };
+    let Ok(mut gcc) = gcc else { return ::ucs::testing::not_installed("layouts", "no gcc") };
     gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
     assert!(gcc.wait().expect("gcc ends").success());
 }

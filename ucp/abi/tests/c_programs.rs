@@ -74,7 +74,7 @@ fn sanitizer_options(name: &str) -> Option<(&'static str, &'static str)> {
 fn has_headers() -> bool {
     let found = Path::new(HEADER).exists() && Command::new("gcc").arg("--version").output().is_ok();
     if !found {
-        ::ucs::testing::skipped("C programs", format!("no gcc or no {HEADER} (libucx-dev)"));
+        ::ucs::testing::not_installed("C programs", format!("no gcc or no {HEADER} (libucx-dev)"));
     }
     found
 }
@@ -705,7 +705,7 @@ fn declared(header: &str) -> Vec<String> {
 fn exported_symbols_have_no_version() {
     let library = library_folder().join("libucp.so.0");
     let Ok(nm) = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
-        return ::ucs::testing::skipped("C programs", "no nm");
+        return ::ucs::testing::not_installed("C programs", "no nm (binutils)");
     };
     let text = String::from_utf8_lossy(&nm.stdout);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();

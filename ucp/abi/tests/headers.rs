@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ucs::testing::skipped;
+use ucs::testing::not_installed;
 
 const SYSTEM: &str = "/usr/include/ucp/api";
 
@@ -34,7 +34,7 @@ fn check(what: &str, arguments: &[&str], source: &str) {
 fn has_compiler() -> bool {
     let found = Command::new("gcc").arg("--version").output().is_ok();
     if !found {
-        skipped("headers", "no gcc");
+        not_installed("headers", "no gcc");
     }
     found
 }
@@ -92,7 +92,7 @@ fn macros_of_ucx_exist_and_mean_the_same() {
         return;
     }
     if !Path::new(SYSTEM).exists() {
-        return skipped("headers", format!("no {SYSTEM} (libucx-dev)"));
+        return not_installed("headers", format!("no {SYSTEM} (libucx-dev)"));
     }
     let flag = format!("-I{}", include().display());
     // Where a build comes from; a header that includes another one.
@@ -155,7 +155,7 @@ fn types_and_values_are_those_of_ucx() {
         return;
     }
     if !Path::new(SYSTEM).exists() {
-        return skipped("headers", format!("no {SYSTEM} (libucx-dev)"));
+        return not_installed("headers", format!("no {SYSTEM} (libucx-dev)"));
     }
     let system =
         ["ucp.h", "ucp_def.h", "ucp_compat.h", "../../ucs/type/status.h", "../../ucs/type/thread_mode.h"]

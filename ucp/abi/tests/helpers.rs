@@ -54,7 +54,7 @@ fn logs(name: &str) -> Vec<String> {
 /// Runs a program on UCX, which takes an argument there.
 fn run_on_ucx(name: &str) {
     if !Path::new(SYSTEM).exists() || !has_compiler() {
-        return ucs::testing::skipped("helper functions on UCX", "no gcc or no libucx-dev");
+        return ucs::testing::not_installed("helper functions on UCX", "no gcc or no libucx-dev");
     }
     let mut command = Command::new(compile(name, false));
     command.env_remove("LD_LIBRARY_PATH").arg("ucx");
@@ -125,7 +125,7 @@ fn arrays_have_the_form_of_ucx_1_23() {
 #[test]
 fn hash_tables_are_shared_with_files_that_have_the_headers_of_ucx() {
     if !Path::new(SYSTEM).exists() || !has_compiler() {
-        return ucs::testing::skipped("shared hash tables", "no gcc or no libucx-dev");
+        return ucs::testing::not_installed("shared hash tables", "no gcc or no libucx-dev");
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/shared_table.c");
     let at = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared_table.{name}"));

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::library_folder;
-use ucs::testing::skipped;
+use ucs::testing::{not_installed, skipped};
 
 fn compile(name: &str, arguments: &[String]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
@@ -83,7 +83,7 @@ fn tagged_messages_with_libfabric() {
     if !Path::new("/usr/include/rdma/fabric.h").exists()
         || Command::new("gcc").arg("--version").output().is_err()
     {
-        return skipped("libfabric", "no gcc or no rdma/fabric.h (libfabric-dev)");
+        return not_installed("libfabric", "no gcc or no rdma/fabric.h (libfabric-dev)");
     }
     let Some(softefa) = launcher() else { return skipped("libfabric", "no softefa: cargo build -p softefa") };
     let folder = library_folder();

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use common::{library_folder, output_within};
-use ucs::testing::skipped;
+use ucs::testing::not_installed;
 
 /// Two jobs at once take the processors from each other, and share the program.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -38,7 +38,7 @@ impl Mpi {
         for tool in [self.compiler, self.launcher] {
             let path = std::env::var_os("PATH").unwrap_or_default();
             if !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()) {
-                skipped(self.compiler, format!("{tool} is not installed"));
+                not_installed(self.compiler, format!("{tool} is not installed"));
                 return None;
             }
         }

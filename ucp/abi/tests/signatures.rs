@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ucs::testing::skipped;
+use ucs::testing::not_installed;
 
 const HEADERS: [&str; 21] = [
     "ucx4efa.h",
@@ -168,7 +168,9 @@ fn functions_take_what_the_headers_say() {
     let mut gcc = Command::new("g++");
     gcc.args(["-std=c++17", "-fsyntax-only", "-Wno-deprecated-declarations"]);
     gcc.arg(format!("-I{}", include.display())).args(["-x", "c++", "-"]).stdin(Stdio::piped());
-    let Ok(mut gcc) = gcc.stderr(Stdio::piped()).spawn() else { return skipped("signatures", "no g++") };
+    let Ok(mut gcc) = gcc.stderr(Stdio::piped()).spawn() else {
+        return not_installed("signatures", "no g++");
+    };
     gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("g++ reads");
     let output = gcc.wait_with_output().expect("g++ ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -15,11 +15,11 @@ use common::library_folder;
 fn installed(program: &str) -> Option<PathBuf> {
     let path = Path::new("/usr/bin").join(program);
     if !path.exists() {
-        ::ucs::testing::skipped("programs built for UCX", format!("no {} (ucx-utils)", path.display()));
+        ::ucs::testing::not_installed("programs built for UCX", format!("no {} (ucx-utils)", path.display()));
         return None;
     }
     if Command::new("gcc").arg("--version").output().is_err() {
-        ::ucs::testing::skipped(
+        ::ucs::testing::not_installed(
             "programs built for UCX",
             "no gcc, which makes the companions of the library",
         );
@@ -271,7 +271,7 @@ fn what_a_transport_does_not_have_is_refused() {
 #[test]
 fn uct_from_c() {
     if Command::new("gcc").arg("--version").output().is_err() {
-        return ::ucs::testing::skipped("programs built for UCX", "no gcc");
+        return ::ucs::testing::not_installed("programs built for UCX", "no gcc");
     }
     let folder = library_folder();
     for name in ["uct", "uct_peer"] {

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ucs::testing::skipped;
+use ucs::testing::not_installed;
 
 const SYSTEM: &str = "/usr/include";
 
@@ -285,7 +285,7 @@ fn one_file_has_two_headers_of_hash_tables() {
 fn has_system() -> bool {
     let found = Path::new(SYSTEM).join("ucs/type/class.h").exists();
     if !found {
-        skipped("headers of ucs", "no libucx-dev");
+        not_installed("headers of ucs", "no libucx-dev");
     }
     found && common::has_compiler()
 }

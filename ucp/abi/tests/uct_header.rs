@@ -20,7 +20,7 @@ fn text(name: &str) -> String {
 fn has_compiler() -> bool {
     let found = Command::new("gcc").arg("--version").output().is_ok();
     if !found {
-        ::ucs::testing::skipped("header of the lower interface", "no gcc");
+        ::ucs::testing::not_installed("header of the lower interface", "no gcc");
     }
     found
 }
@@ -91,7 +91,10 @@ fn types_and_values_are_those_of_ucx() {
         return;
     }
     if !Path::new(SYSTEM).exists() {
-        return ::ucs::testing::skipped("header of the lower interface", format!("no {SYSTEM} (libucx-dev)"));
+        return ::ucs::testing::not_installed(
+            "header of the lower interface",
+            format!("no {SYSTEM} (libucx-dev)"),
+        );
     }
     // Our values, as the compiler sees them, become numbers in a program of the system's header.
     let mut program = String::from("#include <stdio.h>\n#include <uct/api/uct.h>\nint main(void)\n{\n");

@@ -186,8 +186,7 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
 #[test]
 fn cma_reaches_memory_of_a_busy_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     let source = Source::empty().with("UCX_TLS", "posix,cma");
     let always = source.with("UCX_MIN_RDMA_PUT", "0").with("UCX_MIN_RDMA_GET", "0");
@@ -222,8 +221,7 @@ fn cma_reaches_memory_of_a_busy_process() {
 #[test]
 fn long_messages_are_read_by_cma() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     exchange_between("kernel", "kernel", |worker, _| {
         let rare = worker.stats().rare;
@@ -263,8 +261,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 #[test]
 fn long_messages_survive_a_process_that_is_stopped_now_and_then() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     let worker = context("kernel").worker().unwrap();
     let mut child = start("sends-long", "kernel", &worker);
@@ -375,8 +372,7 @@ fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
 #[test]
 fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     exchange_between("copy-alternate", "copy-alternate", |worker, _| {
         let (stats, rare) = (worker.stats(), worker.stats().rare);
@@ -394,8 +390,7 @@ fn cma_and_packets_keep_their_order() {
 #[test]
 fn messages_arrive_by_either_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     for (here, there) in
         [("kernel", "kernel"), ("packets", "packets"), ("kernel", "packets"), ("auto", "auto")]
@@ -456,8 +451,7 @@ const KEPT_LEN: usize = 50_000;
 #[test]
 fn packets_replace_cma_without_permission() {
     if uct::cma::unavailable_reason().is_some() || !rustix::process::geteuid().is_root() {
-        eprintln!("not tried: needs cma, and root to keep others out");
-        return;
+        return ucs::testing::skipped("copies by the kernel", "needs cma, and root to keep others out");
     }
     let worker = context("kernel").worker().unwrap();
     let mut child = start("exile", "kernel", &worker);
@@ -494,8 +488,7 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey, Rkey) {
 #[test]
 fn costs_choose_the_copy_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        eprintln!("not tried: {why}");
-        return;
+        return ucs::testing::skipped("copies by the kernel", why);
     }
     const LENS: [usize; 6] = [8, 1000, 8192, 20_000, 100_000, LENT - 8];
     let dir = std::env::temp_dir().join(format!("ucp-processes-{}", std::process::id()));

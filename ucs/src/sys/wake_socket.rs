@@ -185,8 +185,7 @@ mod tests {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
         let socket = WakeSocket::new().unwrap();
         if !refuse_descriptors(&socket.near) {
-            println!("skipped: a_peer_that_passes_a_lingering_socket_holds_nobody: Linux before 6.16");
-            return;
+            return crate::testing::skipped("a lingering socket", "Linux before 6.16");
         }
         let hostile = peer_of(&socket);
         let lingers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -501,8 +501,7 @@ fn the_client_of_another_user_is_told_why() {
     use std::os::unix::process::CommandExt;
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
     if owner != 0 {
-        println!("skipped: the_client_of_another_user_is_told_why: only root becomes another user");
-        return;
+        return ucs::testing::skipped("a client of another user", "only root becomes another user");
     }
     // Where the other user reaches it. Another process writes it, so that no fork of ours inherits it open
     // for writing; it could not be run then ("text file busy").

@@ -166,8 +166,7 @@ fn progress_line_is_shown_on_a_terminal() {
     let mut script = std::process::Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let Ok(run) = script.spawn() else {
-        eprintln!("no script here: install bsdutils to run this test");
-        return;
+        return ucs::testing::not_installed("a line on a terminal", "no script (bsdutils)");
     };
     let mut run = Spawned(run);
     let mut out = run.0.stdout.take().unwrap();

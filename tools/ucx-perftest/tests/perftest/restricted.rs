@@ -28,8 +28,7 @@ fn without_affinity_the_sides_run_unpinned() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/no_affinity.c");
     let wrapper = format!("{}/no_affinity", env!("CARGO_TARGET_TMPDIR"));
     if !Command::new("cc").args(["-o", &wrapper, source]).status().is_ok_and(|status| status.success()) {
-        println!("skipped: no C compiler");
-        return;
+        return ucs::testing::not_installed("a process that is refused a call", "no C compiler");
     }
     for line in ["--local", "--local --procs 4", "--local -T 2", "-l -T 2"] {
         let ran = run(&[&wrapper], &format!("{line} -q -f -t tag_lat -n 100"));
@@ -51,8 +50,7 @@ fn without_pidfd_open_every_transport_goes_on() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/refuse.c");
     let wrapper = format!("{}/refuse", env!("CARGO_TARGET_TMPDIR"));
     if !Command::new("cc").args(["-o", &wrapper, source]).status().is_ok_and(|status| status.success()) {
-        println!("skipped: no C compiler");
-        return;
+        return ucs::testing::not_installed("a process that is refused a call", "no C compiler");
     }
     for tl in ["posix", "efa", "posix,cma", "all"] {
         let line = format!("--local -q -f -x {tl} -t tag_lat -n 100 -s 100000");
@@ -65,8 +63,7 @@ fn without_pidfd_open_every_transport_goes_on() {
 fn absence_of_a_loopback_interface_is_named() {
     const NO_NETWORK: [&str; 2] = ["unshare", "-rn"];
     if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
-        println!("skipped: no namespaces of networks here");
-        return;
+        return ucs::testing::skipped("no loopback interface", "namespaces of networks cannot be made here");
     }
     for line in ["--local -t tag_lat", "--local --procs 2 -t tag_lat", "--local -T 2 -t tag_lat"] {
         let ran = run(&NO_NETWORK, line);

@@ -93,7 +93,7 @@ const VALUES: &[(&str, u64)] = &[
 fn a_compiler_finds_the_same_layouts() {
     compare_layouts(&["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")]);
     if !std::path::Path::new("/usr/include/ucp/api/ucp.h").exists() {
-        return ::ucs::testing::skipped("layouts", "no UCX headers");
+        return ::ucs::testing::not_installed("layouts", "no UCX headers (libucx-dev)");
     }
     compare_layouts(&[]);
 }
@@ -109,7 +109,7 @@ fn compare_layouts(arguments: &[&str]) {
     source += "_Static_assert(sizeof(ucs_status_t) == 1, \"ucs_status_t\");\n";
     let mut gcc = Command::new("gcc");
     let gcc = gcc.args(arguments).args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).spawn();
-    let Ok(mut gcc) = gcc else { return ::ucs::testing::skipped("layouts", "no gcc") };
+    let Ok(mut gcc) = gcc else { return ::ucs::testing::not_installed("layouts", "no gcc") };
     gcc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("gcc reads");
     assert!(gcc.wait().expect("gcc ends").success());
 }

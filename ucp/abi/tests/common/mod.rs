@@ -34,7 +34,7 @@ fn make_library_folder() -> PathBuf {
 pub fn has_compiler() -> bool {
     let found = Command::new("gcc").arg("--version").output().is_ok();
     if !found {
-        ucs::testing::skipped("C headers and programs", "no gcc");
+        ucs::testing::not_installed("C headers and programs", "no gcc");
     }
     found
 }

@@ -42,11 +42,11 @@ fn table(out: &mut String, c: &str, size: usize, names: &[&str]) {
 
 fn compile(assertions: &str) {
     if !Path::new(HEADER).exists() {
-        return eprintln!("skipped: no {HEADER}");
+        return ucs::testing::not_installed("layouts", format!("no {HEADER} (libfabric-dev)"));
     }
     let mut gcc = Command::new("gcc");
     gcc.args(["-fsyntax-only", "-Wno-deprecated-declarations", "-x", "c", "-"]).stdin(Stdio::piped());
-    let Ok(mut gcc) = gcc.spawn() else { return eprintln!("skipped: no gcc") };
+    let Ok(mut gcc) = gcc.spawn() else { return ucs::testing::not_installed("layouts", "no gcc") };
     let includes = "#include <stddef.h>\n#include <string.h>\n#include <rdma/fabric.h>\n#include <rdma/fi_domain.h>\n\
         #include <rdma/fi_endpoint.h>\n#include <rdma/fi_tagged.h>\n#include <rdma/fi_cm.h>\n#include <rdma/fi_rma.h>\n\
         #include <rdma/fi_atomic.h>\n#include <rdma/fi_trigger.h>\n#include <rdma/fi_eq.h>\n#include <rdma/fi_collective.h>\n\

@@ -35,7 +35,7 @@ pub fn provider_folder() -> PathBuf {
 pub fn has_program(name: &str) -> bool {
     let found = Command::new(name).arg("-h").output().is_ok();
     if !found {
-        eprintln!("skipped: no {name} (libfabric-bin)");
+        ucs::testing::not_installed("programs of libfabric", format!("no {name} (libfabric-bin)"));
     }
     found
 }
@@ -52,7 +52,7 @@ pub fn command(program: impl AsRef<OsStr>, tls: &str) -> Command {
 /// gcc, libfabric-dev).
 pub fn compiled(name: &str) -> Option<PathBuf> {
     if !Path::new(HEADER).exists() || Command::new("gcc").arg("--version").output().is_err() {
-        eprintln!("skipped: no gcc or no {HEADER} (libfabric-dev)");
+        ucs::testing::not_installed("C programs", format!("no gcc or no {HEADER} (libfabric-dev)"));
         return None;
     }
     static PROGRAMS: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
@@ -75,7 +75,7 @@ pub fn compiled(name: &str) -> Option<PathBuf> {
 pub fn compiled_for_mpi(name: &str) -> Option<PathBuf> {
     const COMPILER: &str = "mpicc.openmpi";
     if [COMPILER, "mpirun.openmpi"].iter().any(|tool| Command::new(tool).arg("--version").output().is_err()) {
-        eprintln!("skipped: no Open MPI (openmpi-bin, libopenmpi-dev)");
+        ucs::testing::not_installed("Open MPI", "no compiler or launcher (openmpi-bin, libopenmpi-dev)");
         return None;
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../abi/tests/c").join(name);
@@ -85,7 +85,7 @@ pub fn compiled_for_mpi(name: &str) -> Option<PathBuf> {
     let output = compile.output().expect("the compiler runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("mpi.h: No such file") {
-        eprintln!("skipped: Open MPI has no headers (libopenmpi-dev)");
+        ucs::testing::not_installed("Open MPI", "no headers (libopenmpi-dev)");
         return None;
     }
     assert!(output.status.success(), "{name}: {errors}");

@@ -388,7 +388,7 @@ fn connect_to(namespace: &SocketNamespace, key: ProcKey) -> OwnedFd {
 /// Runs as another user, which only root can become. Credentials belong to a thread.
 fn as_another_user<T: Send>(test: &str, run: impl FnOnce() -> T + Send) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: {test}: only root becomes another user");
+        ucs::testing::skipped(test, "only root becomes another user");
         return None;
     }
     let stranger = || {

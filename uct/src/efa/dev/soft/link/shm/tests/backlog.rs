@@ -29,8 +29,7 @@ fn fill(iid: u64, qpn: u16) -> usize {
 #[test]
 fn a_filled_backlog_hides_no_queue_pair() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: a_filled_backlog_hides_no_queue_pair: only root becomes another user");
-        return;
+        return ucs::testing::skipped("a filled backlog", "only root becomes another user");
     }
     let (side, _, _) = side();
     let (sender, ..) = super::side();

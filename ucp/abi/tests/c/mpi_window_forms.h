@@ -29,6 +29,8 @@ static void accumulate_operations(void)
         }
         note(memory, rank == 0 ? COUNT * sizeof(*memory) : 0);
     }
+    /* The first rank has looked at the last words. */
+    MPI_Barrier(WORLD);
     /* The words are replaced, in an exclusive lock, and fetched. */
     for (i = 0; i < COUNT; i++) {
         out[i] = before * 1000 + i;

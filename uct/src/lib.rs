@@ -115,6 +115,8 @@ pub mod wrap;
 mod efa {
     #[path = "dev/soft/link/shm/loom.rs"]
     mod loom;
+    #[path = "dev/soft/link/shm/mark.rs"]
+    mod mark;
     #[path = "dev/soft/mr_entry.rs"]
     mod mr_entry;
     #[path = "dev/soft/link/shm/ring.rs"]

@@ -1,6 +1,9 @@
 //! The software device between processes: each test runs this binary as its peer, talks to it by pipe, and
 //! kills it. Independent of timing.
 
+#[path = "soft_shm/revoked.rs"]
+mod revoked;
+
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -137,6 +140,7 @@ fn peer() {
             send_messages(&source, iid.parse().unwrap(), qpn.parse().unwrap(), count.parse().unwrap())
         }
         ["sleeper"] => sleeper(&source),
+        ["owner", kind, how, rounds] => revoked::owner(&source, kind, how, rounds.parse().unwrap()),
         ["starved", more] => out_of_descriptors(&source, more.parse().unwrap()),
         _ => panic!("no such role: {role}"),
     }

@@ -440,8 +440,9 @@ impl<L: Link> DevMr for Mr<L> {
         if !self.dev.link.is_owner_process() || self.revoked.swap(true, Relaxed) {
             return;
         }
-        self.dev.link.regions().remove(self.key);
-        self.dev.link.await_copies();
+        if let Some(region) = self.dev.link.regions().remove(self.key) {
+            self.dev.link.await_copies(self.key, &region);
+        }
         if self.memory.is_some() {
             lock(&self.dev.alloc_files).retain(|(addr, ..)| *addr != self.addr.0 as u64);
         }

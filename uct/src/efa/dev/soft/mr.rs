@@ -185,16 +185,19 @@ impl MrTable {
         Ok(key)
     }
 
-    pub(super) fn remove(&self, key: u32) {
+    /// Removes the region of `key`, and returns it.
+    pub(super) fn remove(&self, key: u32) -> Option<Region> {
         let index = key & ((1 << INDEX_BITS) - 1);
-        let Some(entry) = self.own.entry(index as usize) else { return };
+        let entry = self.own.entry(index as usize)?;
         let mut free = self.lock();
+        let region = entry.get(key)?;
         if entry.clear(key) {
             if let Some(shown) = self.shown.as_ref().and_then(|view| view.entry(index as usize)) {
                 shown.withdraw();
             }
             free.entries.push_back(index);
         }
+        Some(region)
     }
 
     /// Whether domain `pd` may access `len` bytes at `addr` with `lkey`.

@@ -45,6 +45,13 @@ impl Region {
             && addr >= self.addr
             && addr - self.addr <= self.len - len
     }
+
+    /// Whether peers may copy from or to it: by its key, or as a posted receive that they can map.
+    #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
+    pub fn is_for_peers(&self) -> bool {
+        let is_local = (Access::LOCAL_READ | Access::LOCAL_WRITE).contains(self.access);
+        !is_local || self.file.is_some() && self.access.contains(Access::LOCAL_WRITE)
+    }
 }
 
 impl MrEntry {
@@ -98,7 +105,8 @@ impl MrEntry {
     // HOT
     #[inline]
     pub fn get(&self, key: u32) -> Option<Region> {
-        if key == 0 || self.key.load(Ordering::Acquire) != key {
+        // SYNC(mr_entry), SYNC(mark): after the mark of a copy, if it is marked.
+        if key == 0 || self.key.load(Ordering::SeqCst) != key {
             return None;
         }
         let fd = self.fd.load(Ordering::Relaxed);

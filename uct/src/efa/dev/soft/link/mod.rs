@@ -8,7 +8,7 @@ pub mod net;
 pub mod shm;
 pub mod udp;
 
-use super::mr::{Backing, Memory, MrTable};
+use super::mr::{Backing, Memory, MrTable, Region};
 use crate::api::{ConnectError, DeviceCounters, Error, OpenError};
 use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, Placement, QpKind};
 use std::cell::Cell;
@@ -297,6 +297,6 @@ pub trait Link: Clone + Send + Sync + 'static {
     fn on_qp_created(&self) {}
     /// Takes a queue pair that was destroyed, after what was pending for it was given up.
     fn on_qp_destroyed(&self) {}
-    /// Waits until no thread of the link's copies from or to memory whose key was just removed.
-    fn await_copies(&self) {}
+    /// Waits until no thread of the link's, and no peer, copies from or to memory whose key was just removed.
+    fn await_copies(&self, _key: u32, _region: &Region) {}
 }

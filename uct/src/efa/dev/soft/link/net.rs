@@ -5,7 +5,7 @@ use super::shm::{Shm, ShmCompChannel, ShmRecvQueue, ShmRemoteQp};
 use super::udp::{Udp, UdpRemoteQp, node_of};
 use super::{Channel, Link, Msg, Progress, Rdma, RecvQueueInit, RemoteQp, Sender, TryOutcome};
 use crate::api::{ConnectError, DeviceCounters, Error, OpenError};
-use crate::efa::dev::soft::mr::{Memory, MrTable};
+use crate::efa::dev::soft::mr::{Memory, MrTable, Region};
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 use std::cell::Cell;
 use std::rc::Weak;
@@ -243,8 +243,8 @@ impl Link for Net {
         }
     }
 
-    fn await_copies(&self) {
-        self.shm.await_copies();
+    fn await_copies(&self, key: u32, region: &Region) {
+        self.shm.await_copies(key, region);
         if let Some(udp) = &self.udp {
             udp.await_copies();
         }

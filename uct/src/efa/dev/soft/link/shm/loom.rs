@@ -6,7 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::ring;
+use super::mr_entry::{MrEntry, Region};
+use super::{mark, ring};
+use crate::api::Access;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence, thread};
 
 const RING: u32 = 2;
@@ -288,4 +290,70 @@ fn ring_model_a_closed_ring_takes_no_claims() {
         assert_eq!(sender.join().unwrap(), claimed);
         assert!((0..claimed).all(|index| ring.receive(index) == Some(7)));
     });
+}
+
+/// Memory of an owner that a requester copies to while its key is valid and the queue pair open.
+struct Target {
+    entry: MrEntry,
+    head: AtomicU64,
+    mark: AtomicU64,
+    memory: UnsafeCell<u32>,
+}
+
+// SAFETY: the memory is accessed by the rules of marks; loom checks that these suffice.
+unsafe impl Sync for Target {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Target {}
+
+impl Target {
+    fn new() -> Self {
+        let entry = MrEntry::default();
+        entry.set(1, &Region { addr: 0, len: 1, access: Access::REMOTE_WRITE, pd: 0, file: None });
+        Target { entry, head: AtomicU64::new(0), mark: AtomicU64::new(0), memory: UnsafeCell::new(0) }
+    }
+
+    fn copy(&self, count: u64) {
+        mark::begin(&self.mark, count);
+        let is_open = self.head.load(Ordering::SeqCst) & ring::CLOSED == 0;
+        if is_open && self.entry.get(1).is_some() {
+            // SAFETY: key and queue pair were there after the mark.
+            self.memory.with_mut(|at| unsafe { at.write(count as u32) });
+        }
+        mark::end(&self.mark);
+    }
+
+    fn await_copy(&self) {
+        mark::before_look();
+        let seen = mark::look(&self.mark);
+        while seen != 0 && mark::look(&self.mark) == seen {
+            thread::yield_now();
+        }
+        // SAFETY: no copy is under way, and none begins.
+        self.memory.with_mut(|at| unsafe { at.write(0) });
+    }
+}
+
+fn check_await_copy(end: fn(&Target)) {
+    model(4, move || {
+        let target = Arc::new(Target::new());
+        let requester = {
+            let target = target.clone();
+            thread::spawn(move || (1..=2).for_each(|count| target.copy(count)))
+        };
+        end(&target);
+        target.await_copy();
+        requester.join().unwrap();
+        // SAFETY: the other thread has ended.
+        assert_eq!(target.memory.with(|at| unsafe { at.read() }), 0, "written after the wait");
+    });
+}
+
+#[test]
+fn ring_model_no_copy_is_under_way_after_the_removal_of_its_key() {
+    check_await_copy(|target| assert!(target.entry.clear(1)));
+}
+
+#[test]
+fn ring_model_no_copy_is_under_way_after_the_close_of_its_queue_pair() {
+    check_await_copy(|target| _ = ring::close(&target.head));
 }

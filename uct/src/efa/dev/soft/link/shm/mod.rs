@@ -5,13 +5,16 @@
 //!   `lookup`: from (GID, queue pair number) to a segment. * `permissions`: what the system allows.
 //! * `recv_queue`: the receive side. * `remote_qp`: the send side. * `remote_device`: a peer's keys, memory
 //!   and liveness. * `vm`: copies by system call; `joint_copy`: those that both processes carry out.
+//! * `copy_marks`: marks of copies that peers make in memory of a device; `mark` is the synchronisation.
 //! * `comp_channel`: completion channels.
 //!
 //! Polling needs no thread and no system call; RDMA needs no code on the target, and is faster if it polls.
 
 mod comp_channel;
+mod copy_marks;
 mod joint_copy;
 mod lookup;
+mod mark;
 pub mod permissions;
 mod recv_queue;
 mod remote_device;
@@ -27,7 +30,7 @@ use crate::api::{ConnectError, Error, OpenError};
 use crate::base::alloc;
 use crate::efa::dev::reachability::{self, HostId};
 use crate::efa::dev::soft::ah::OUT_OF_AHS;
-use crate::efa::dev::soft::mr::{Memory, MrTable};
+use crate::efa::dev::soft::mr::{Memory, MrTable, Region};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 pub use comp_channel::ShmCompChannel;
@@ -309,8 +312,11 @@ impl Link for Shm {
         self.0.is_owner_process()
     }
 
-    fn await_copies(&self) {
+    fn await_copies(&self, key: u32, region: &Region) {
         drop(self.0.copies.write().unwrap_or_else(PoisonError::into_inner));
+        if region.is_for_peers() {
+            self.0.seg.marks().await_key(key);
+        }
     }
 
     fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error> {

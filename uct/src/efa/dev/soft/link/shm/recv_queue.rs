@@ -257,6 +257,13 @@ impl ShmRecvQueue {
         ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.layout().unsol));
     }
 
+    /// Waits for copies that peers make through the queue pair, which is closed.
+    fn await_copies(&self) {
+        if self.dev.is_owner_process() {
+            self.dev.seg.marks().await_qp(self.qpn);
+        }
+    }
+
     /// Whether claim `index` was made by a dead process and never published.
     fn is_abandoned(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
@@ -488,6 +495,7 @@ impl RecvQueue for ShmRecvQueue {
 
     fn give_up(&self, each: &mut dyn FnMut(PostedRecv)) {
         self.close(each);
+        self.await_copies();
         // Those that senders have claimed, too.
         let (tail, end) = (self.tail.get(), self.posted.get());
         for n in 0..end.wrapping_sub(tail) {
@@ -519,5 +527,6 @@ impl RecvQueue for ShmRecvQueue {
 impl Drop for ShmRecvQueue {
     fn drop(&mut self) {
         self.close(&mut |_| {});
+        self.await_copies();
     }
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::super::{Rdma, SendBuf, Sender, TryOutcome};
+use super::copy_marks::{Mark, Marker};
 use super::joint_copy::UnfinishedCopies;
 use super::seg::{CopySlot, DevSeg};
 use super::vm::{self, CopyDir};
@@ -52,6 +53,7 @@ pub(super) struct RemoteMemory {
     /// Epoch for which the peer was found to know this interface id.
     known: Cell<(u64, u64)>,
     pub(super) unfinished: UnfinishedCopies,
+    marker: Marker,
 }
 
 impl Default for RemoteMemory {
@@ -61,6 +63,7 @@ impl Default for RemoteMemory {
             last: Cell::new(NOTHING),
             known: Cell::new((u64::MAX, 0)),
             unfinished: UnfinishedCopies::default(),
+            marker: Marker::default(),
         }
     }
 }
@@ -85,6 +88,19 @@ impl RemoteDevice {
 
     pub(super) fn me(&self) -> ProcId {
         self.me
+    }
+
+    /// Marks a copy by `key`, through the peer's queue pair `qpn`, until the mark is dropped. The key and the
+    /// queue pair are looked at after this.
+    // HOT
+    #[inline]
+    pub(super) fn mark<'a>(&'a self, memory: &RemoteMemory, qpn: u16, key: u32) -> Mark<'a> {
+        memory.marker.mark(self.seg.marks(), self.me, qpn, key)
+    }
+
+    /// Gives back what `memory` has in the peer's segment.
+    pub(super) fn free_mark(&self, memory: &RemoteMemory) {
+        memory.marker.free(self.seg.marks());
     }
 
     pub(super) fn offers(&self) -> &AtomicU32 {

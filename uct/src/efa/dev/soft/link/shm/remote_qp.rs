@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
+use super::copy_marks::Mark;
 use super::remote_device::{RemoteDevice, RemoteMemory};
 use super::ring::{self, CLOSED};
 use super::seg::{
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use ucs::Blame;
 use ucs::mem::MemError;
-use ucs::sync::Ordering::{Acquire, Relaxed};
+use ucs::sync::Ordering::{Acquire, Relaxed, SeqCst};
 use ucs::sync::{fence, prefetch_write};
 use ucs::sys::{Waker, proc};
 
@@ -309,8 +310,9 @@ impl ShmRemoteQp {
         if lkey == 0 {
             return Ok(self.fill_slot(&self.try_claim(head, word)?, from, msg));
         }
+        let mark = self.mark(lkey);
         let target = self.remote.recv_buffer(&self.memory, self.identity.pd, lkey, addr, len);
-        Ok(self.fill_recv_buffer(&self.try_claim(head, word)?, from, msg, addr, target))
+        Ok(self.fill_recv_buffer(&self.try_claim(head, word)?, from, msg, (addr, target, mark)))
     }
 
     /// Consumes a receive that is too short; reported at both ends.
@@ -358,8 +360,7 @@ impl ShmRemoteQp {
         claim: &Claim,
         from: Sender,
         msg: &Msg<'_>,
-        addr: u64,
-        target: Result<Option<*mut u8>, ()>,
+        (addr, target, mark): (u64, Result<Option<*mut u8>, ()>, Mark<'_>),
     ) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
         self.sign(desc, claim, self.seg.layout().ring);
@@ -377,6 +378,8 @@ impl ShmRemoteQp {
             }
             Err(()) => Err(DevStatus::RemoteAbort),
         };
+        // Before the receiver learns of the message, and may deregister its memory.
+        drop(mark);
         let flags = match written {
             Ok(()) => 0,
             Err(DevStatus::InvalidLkey) => FLAG_VOID,
@@ -414,6 +417,7 @@ impl RemoteQp for ShmRemoteQp {
     }
 
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
+        let _mark = self.mark_rdma(op);
         if self.closed() {
             self.closed_outcome()
         } else {
@@ -422,10 +426,13 @@ impl RemoteQp for ShmRemoteQp {
     }
 
     fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
+        let mark = self.mark_rdma(op);
         if self.closed() {
             return self.closed_outcome();
         }
-        match self.remote.write(&self.memory, self.identity.pd, from, op) {
+        let written = self.remote.write(&self.memory, self.identity.pd, from, op);
+        drop(mark);
+        match written {
             TryOutcome::Done(DevStatus::Ok) => {}
             other => return other,
         }
@@ -457,12 +464,31 @@ impl RemoteQp for ShmRemoteQp {
 impl ShmRemoteQp {
     /// Whether the queue pair is closed or, checked now and then, its process dead.
     fn closed(&self) -> bool {
-        self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || !self.alive()
+        // SYNC(mark)
+        self.seg.hdr().head.word.load(SeqCst) & CLOSED != 0 || !self.alive()
+    }
+
+    /// Marks a copy in memory of the peer, which has `key`.
+    // HOT
+    #[inline]
+    fn mark(&self, key: u32) -> Mark<'_> {
+        self.remote.mark(&self.memory, self.identity.qpn, key)
+    }
+
+    /// As [`mark`](Self::mark). An operation of no bytes copies nothing.
+    // HOT
+    #[inline]
+    fn mark_rdma(&self, op: &Rdma) -> Option<Mark<'_>> {
+        (op.len != 0).then(|| self.mark(op.rkey))
     }
 }
 
 impl Drop for ShmRemoteQp {
     fn drop(&mut self) {
         self.await_given_up();
+        // In a forked child it is the parent's.
+        if self.me == proc::pid() {
+            self.remote.free_mark(&self.memory);
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! | SYNC(taken) | [`set_taken`] | [`taken`] | the payload slot was copied from |
 //! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`armed`], [`has_unpublished`] | claim or flag seen |
 //! | SYNC(down) | [`close`] | a sender's load of the head, and its fence | whether the device is down |
+//! | SYNC(mark) | a sender's mark, load of the head | [`close`], a look at the marks | see `mark` |
 
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -181,5 +182,6 @@ pub fn wake(flag: &AtomicU32, seen: u32, signal: impl FnOnce() -> bool) {
 /// Closes the ring to claims; returns the head before.
 pub fn close(head: &AtomicU64) -> u64 {
     // SYNC(down): a device goes down before it closes; a sender that sees a closed queue pair checks that.
-    head.fetch_or(CLOSED, Ordering::Release)
+    // SYNC(mark): who has claimed before has marked its copy.
+    head.fetch_or(CLOSED, Ordering::AcqRel)
 }

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use super::copy_marks::{MARK_SLOTS, MarkSlot, Marks};
 use crate::efa::dev::QpKind;
 use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
 use std::ptr::NonNull;
@@ -13,7 +14,7 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Incremented with any change of these layouts.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const HDR: usize = 4096;
 /// Alignment that avoids sharing a prefetched pair of lines.
 const NO_SHARE: usize = 128;
@@ -23,7 +24,7 @@ pub(super) const INLINE: usize = 32;
 /// Message bytes with the descriptor's extension.
 pub(super) const SHORT: usize = INLINE + size_of::<DescExt>();
 
-/// Header of a device segment, followed by the known GIDs and the key table.
+/// Header of a device segment, followed by the known GIDs, the key table and the marks of copies.
 #[repr(C)]
 pub(super) struct DevHdr {
     magic: AtomicU64,
@@ -36,9 +37,13 @@ pub(super) struct DevHdr {
     pub(super) high: AtomicU32,
     /// Non-zero: the device is down while its process lives.
     pub(super) down: AtomicU32,
+    /// Slots of marks that have been used.
+    marks_used: AtomicU32,
     pub(super) offers: Offers,
     pub(super) copies: [CopySlot; COPY_SLOTS],
 }
+
+const MARKS_LEN: usize = MARK_SLOTS * size_of::<MarkSlot>();
 
 /// Copies that peers offer to share at a time.
 pub(super) const COPY_SLOTS: usize = 8;
@@ -389,10 +394,16 @@ impl QpSeg {
 pub(super) struct DevSeg {
     mem: Arc<SharedMem>,
     max_ah: usize,
+    marks_at: usize,
 }
 
 fn known_bytes(max_ah: usize) -> usize {
     (max_ah * size_of::<AtomicU64>()).next_multiple_of(64)
+}
+
+/// Offset of the marks, on a page of their own.
+fn marks_at(entries_at: usize, max_mr: usize) -> usize {
+    (entries_at + MrTable::bytes(max_mr)).next_multiple_of(HDR)
 }
 
 impl DevSeg {
@@ -404,9 +415,9 @@ impl DevSeg {
     ) -> Result<(DevSeg, MrTable), MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
         let entries_at = HDR + known_bytes(max_ah as usize);
-        let len = entries_at + MrTable::bytes(max_mr as usize);
-        let mem = Arc::new(SharedMem::create(name, len, lazy)?);
-        let seg = DevSeg { mem: mem.clone(), max_ah: max_ah as usize };
+        let marks_at = marks_at(entries_at, max_mr as usize);
+        let mem = Arc::new(SharedMem::create(name, marks_at + MARKS_LEN, lazy)?);
+        let seg = DevSeg { mem: mem.clone(), max_ah: max_ah as usize, marks_at };
         let h = seg.hdr();
         h.version.store(VERSION, Relaxed);
         h.strict.store(strict.into(), Relaxed);
@@ -421,15 +432,16 @@ impl DevSeg {
         if mem.len() < HDR {
             return None;
         }
-        let mut seg = DevSeg { mem: Arc::new(mem), max_ah: 0 };
+        let mut seg = DevSeg { mem: Arc::new(mem), max_ah: 0, marks_at: 0 };
         let h = seg.hdr();
         let (ah, mr) = (h.max_ah.load(Relaxed) as usize, h.max_mr.load(Relaxed) as usize);
         let good = h.magic.load(Relaxed) == DEV_MAGIC && h.version.load(Relaxed) == VERSION;
         let entries_at = HDR + known_bytes(ah.min(1 << 20));
-        if !good || ah > 1 << 20 || mr > 1 << 16 || entries_at + MrTable::bytes(mr) > seg.mem.len() {
+        let marks_at = marks_at(entries_at, mr.min(1 << 16));
+        if !good || ah > 1 << 20 || mr > 1 << 16 || marks_at + MARKS_LEN > seg.mem.len() {
             return None;
         }
-        seg.max_ah = ah;
+        (seg.max_ah, seg.marks_at) = (ah, marks_at);
         let mrs = MrTableView::new(Memory::Shared(seg.mem.clone()), entries_at, mr);
         Some((seg, mrs))
     }
@@ -437,6 +449,17 @@ impl DevSeg {
     pub(super) fn hdr(&self) -> &DevHdr {
         // SAFETY: as for `QpSeg::hdr`.
         unsafe { &*self.mem.as_ptr().cast::<DevHdr>() }
+    }
+
+    /// Marks of copies in memory of the device.
+    // HOT
+    #[inline]
+    pub(super) fn marks(&self) -> Marks<'_> {
+        let first = self.mem.as_ptr().wrapping_add(self.marks_at).cast::<MarkSlot>();
+        // SAFETY: `MARK_SLOTS` slots from `marks_at` on lie inside the mapping (by construction or checked),
+        // page aligned; every bit pattern is one of atomics.
+        let slots = unsafe { std::slice::from_raw_parts(first, MARK_SLOTS) };
+        Marks { slots, used: &self.hdr().marks_used }
     }
 
     pub(super) fn fd(&self) -> i32 {

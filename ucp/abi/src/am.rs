@@ -1,4 +1,4 @@
-//! Active messages, by the present interface and the old one.
+//! Active messages: `ucp_am_send_nbx` and the deprecated `ucp_am_send_nb`.
 //!
 //! A message that a program keeps is known by the address of its data: the address that the handler got.
 
@@ -57,7 +57,8 @@ pub(crate) struct AmState {
     spare: Spare,
     /// Memory for the next message that does not stay where it is; `None`: a handler has it.
     word: Cell<Option<WordBox>>,
-    /// Receives for handlers of the old interface. Freed behind the engine, which writes into their memory.
+    /// Receives for handlers of the deprecated interface. Freed behind the engine, which writes into their
+    /// memory.
     received: OldRecvs,
 }
 
@@ -221,8 +222,8 @@ struct SendArgs {
     param: *const RequestParam,
 }
 
-/// Sends a short message to the endpoint `of`, which the arguments name, within the call. Returns whether it
-/// sent; what is unusual is not sent, and `send` carries it out or tells what is wrong.
+/// Sends a short message to the endpoint `of`, which the arguments name, within the call. Returns false if
+/// nothing was sent; then `send` sends it or returns the error.
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
 // HOT
@@ -267,7 +268,8 @@ unsafe fn send_unlocked(args: &SendArgs) -> bool {
     false
 }
 
-/// [`ucp_am_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker.
+/// General path of [`ucp_am_send_nbx`]: for sends that do not complete at once, run under `UCX_CHECK=y`, or
+/// need the worker's lock.
 /// # Safety
 /// As for [`ucp_am_send_nbx`].
 // HOT
@@ -406,7 +408,7 @@ entry! {
         unsafe { set_handler(worker, id, cb.map(Handler::Present), arg) }
     }
 
-    /// Sets the handler of messages with a number; old interface.
+    /// Sets the handler of messages with a number; deprecated (`ucp_compat.h`).
     fn ucp_worker_set_am_handler(
         worker: *mut Worker, id: u16, cb: Option<AmCallback>, arg: *mut c_void, _flags: u32,
     ) -> CStatus {
@@ -414,7 +416,7 @@ entry! {
         unsafe { set_handler(worker, id, cb.map(Handler::Old), arg) }
     }
 
-    /// Sends an active message without a header; old interface.
+    /// Sends an active message without a header; deprecated (`ucp_compat.h`).
     fn ucp_am_send_nb(
         ep: *mut Ep,
         id: u16,

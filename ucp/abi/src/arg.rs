@@ -1,6 +1,5 @@
-//! Arguments that point to memory of a C caller. Their types are pointers to C, and say in the signature of a
-//! function what it relies on: who calls it passes null or memory as the type has it, valid until the call
-//! returns. Null is found by the functions here.
+//! Pointer arguments of exported functions. Each type states what its caller guarantees: null, or memory of
+//! this layout that stays valid until the call returns. The functions here check for null.
 
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
@@ -43,14 +42,14 @@ macro_rules! copy_types {
 
 copy_types! { ParamsPtr AttrPtr OutPtr }
 
-/// A structure of parameters that is there.
+/// Parameters that are not null.
 pub(crate) struct Fields<'a, T> {
     at: *const T,
     mask: u64,
     during: PhantomData<&'a T>,
 }
 
-/// A structure of attributes that is there.
+/// Attributes that are not null.
 pub(crate) struct AttrFields<'a, T> {
     /// Read by what reads parameters.
     fields: Fields<'a, T>,
@@ -70,7 +69,7 @@ unsafe fn mask_of<T>(at: *const T, function: &str) -> Result<u64, Status> {
 
 impl<'a, T> ParamsPtr<'a, T> {
     /// # Safety
-    /// `at` is as the type has it, as long as the result is used.
+    /// `at` meets the type's guarantee while the result is used.
     pub(crate) unsafe fn new(at: *const T) -> ParamsPtr<'a, T> {
         ParamsPtr(at, PhantomData)
     }
@@ -122,7 +121,7 @@ impl<'a, T> Deref for AttrFields<'a, T> {
 
 impl<'a, T> OutPtr<'a, T> {
     /// # Safety
-    /// `at` is as the type has it, as long as the result is used.
+    /// `at` meets the type's guarantee while the result is used.
     pub(crate) unsafe fn new(at: *mut T) -> OutPtr<'a, T> {
         OutPtr(at, PhantomData)
     }

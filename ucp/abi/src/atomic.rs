@@ -87,7 +87,7 @@ unsafe fn now(
     unsafe { ucp::atomic_now_raw(ep, op, operands.map(<*const c_void>::cast), result.cast(), remote, rkey) }
 }
 
-/// [`now`] in mode single. False: nothing has happened, and [`start`] does it, or tells the error.
+/// [`now`] in mode single. False: nothing was done; [`start`] carries the operation out or returns its error.
 /// # Safety
 /// As for [`now`]; `ep` and `rkey` are null or live.
 // HOT
@@ -226,7 +226,7 @@ unsafe fn fetch_and_wait(
     }
 }
 
-/// [`ucp_atomic_op_nbx`] of what does not end at once.
+/// Starts [`ucp_atomic_op_nbx`] on the general path.
 /// # Safety
 /// As for [`ucp_atomic_op_nbx`].
 unsafe fn op_nbx(
@@ -276,8 +276,8 @@ unsafe fn op_nbx(
     unsafe { start(ep, (op, size), (value, 0), std::ptr::null_mut(), target, &call) }
 }
 
-/// [`ucp_atomic_op_nbx`] of what does not end at once, or is checked. Its arguments stay where they are, and
-/// it does not unwind, so that nothing is kept for it.
+/// General path of [`ucp_atomic_op_nbx`]. Its arguments stay in registers and it does not unwind, so the
+/// caller needs no frame.
 /// # Safety
 /// As for [`ucp_atomic_op_nbx`].
 #[inline(never)]

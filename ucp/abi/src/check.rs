@@ -87,7 +87,7 @@ fn with_objects<R>(f: impl FnOnce(&mut HashMap<usize, Object>) -> R) -> R {
     f(objects.get_or_insert_default())
 }
 
-/// Ends the process, with the rule that the program has broken.
+/// Prints the violated rule and aborts the process.
 fn broken(rule: std::fmt::Arguments<'_>) -> ! {
     eprintln!("ucp: UCX_CHECK: {}: {rule}", FUNCTION.get());
     std::process::abort()
@@ -169,14 +169,15 @@ pub(crate) enum Argument {
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<T>(pub T);
 
-/// Handles, parameters and requests.
+/// Types of arguments that are checked: handles, parameters, requests.
 pub(crate) trait Look {
     /// # Safety
     /// The argument is one of a function of the interface, by its contract.
     unsafe fn look(&self, name: &str) -> Argument;
 }
 
-/// All other types: this trait is chosen where [`Look`] does not fit, since it takes a reference more.
+/// Every other type. Method resolution prefers [`Look`]: this one needs one more reference (autoref
+/// specialization).
 pub(crate) trait LookAtOther {
     /// # Safety
     /// None: the argument is not looked at.

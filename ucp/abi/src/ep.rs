@@ -28,7 +28,7 @@ pub(crate) use reply::{ReplyEps, reply_ep};
 
 /// Bit 0 of the flags of `ucp_ep_close_nbx`: by force.
 const CLOSE_FORCE: u32 = 1 << 0;
-/// `UCP_EP_CLOSE_MODE_FORCE`, of the old form.
+/// `UCP_EP_CLOSE_MODE_FORCE`, of the deprecated form.
 const MODE_FORCE: c_uint = 0;
 /// Longest flush of a close. A dead peer ends it much earlier.
 const CLOSE_WITHIN: Duration = Duration::from_secs(3600);
@@ -353,19 +353,19 @@ entry! {
         close(ep, call.flags() & CLOSE_FORCE != 0, &call)
     }
 
-    /// Closes an endpoint; old form.
+    /// Closes an endpoint; deprecated (`ucp_compat.h`).
     fn ucp_ep_close_nb(ep: *mut Ep, mode: c_uint) -> StatusPtr {
         // SAFETY: the parameters name nothing.
         close(ep, mode == MODE_FORCE, &unsafe { Call::of(&NO_CALLBACK) })
     }
 
-    /// Flushes and closes an endpoint; old form.
+    /// Flushes and closes an endpoint; deprecated (`ucp_compat.h`).
     fn ucp_disconnect_nb(ep: *mut Ep) -> StatusPtr {
         // SAFETY: the parameters name nothing.
         close(ep, false, &unsafe { Call::of(&NO_CALLBACK) })
     }
 
-    /// Flushes and closes an endpoint, and waits; old form.
+    /// Flushes and closes an endpoint, and waits; deprecated (`ucp_compat.h`).
     fn ucp_ep_destroy(ep: *mut Ep) {
         let worker = std::ptr::from_ref(checked(ep)?.worker());
         // SAFETY: the parameters name nothing.

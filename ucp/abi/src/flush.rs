@@ -63,7 +63,7 @@ entry! {
         flush_ep(ep, &unsafe { Call::read(param) }?)
     }
 
-    /// Flushes an endpoint; old form.
+    /// Flushes an endpoint; deprecated (`ucp_compat.h`).
     fn ucp_ep_flush_nb(ep: *mut Ep, _flags: c_uint, cb: *const c_void) -> StatusPtr {
         let param = RequestParam::old(cb, BYTES);
         // SAFETY: the caller's contract.
@@ -84,7 +84,7 @@ entry! {
         flush_worker(worker, &unsafe { Call::read(param) }?)
     }
 
-    /// Flushes a worker; old form.
+    /// Flushes a worker; deprecated (`ucp_compat.h`).
     fn ucp_worker_flush_nb(worker: *mut Worker, _flags: c_uint, cb: *const c_void) -> StatusPtr {
         let param = RequestParam::old(cb, BYTES);
         // SAFETY: the caller's contract.

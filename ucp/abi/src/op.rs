@@ -58,7 +58,7 @@ macro_rules! param {
 pub(crate) const REMOTE_LIST: u32 = op_attr::REMOTE | op_attr::REMOTE_DATATYPE | op_attr::REMOTE_COUNT;
 
 impl<'a> Call<'a> {
-    /// The parameters of a function of the old interface.
+    /// The parameters of a function of the deprecated interface.
     /// # Safety
     /// What they name stays valid until the operation has ended.
     #[inline(always)]

@@ -261,7 +261,7 @@ unsafe fn later<D: Direction>(
     })?
 }
 
-/// Starts an operation of the old interface.
+/// Starts an operation of the deprecated interface.
 /// # Safety
 /// As for [`later`]; what `param` names is valid as long.
 #[inline(always)]
@@ -307,8 +307,8 @@ unsafe fn start_nbx<D: Direction>(
     })
 }
 
-/// [`start_nbx`] of what does not end at once, or is checked. Its arguments stay in registers, and it does
-/// not unwind, so that nothing is kept for it.
+/// General path of [`start_nbx`]. Its arguments stay in registers and it does not unwind, so the caller needs
+/// no frame.
 /// # Safety
 /// As for [`start_nbx`].
 #[inline(never)]
@@ -430,7 +430,7 @@ pub(crate) unsafe extern "C" fn ucp_get_nbx(
 }
 
 entry! {
-    /// Writes to a peer's memory; old form.
+    /// Writes to a peer's memory; deprecated (`ucp_compat.h`).
     fn ucp_put_nb(
         ep: *mut Ep, buffer: *const c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {
@@ -454,7 +454,7 @@ entry! {
         }
     }
 
-    /// Reads from a peer's memory; old form.
+    /// Reads from a peer's memory; deprecated (`ucp_compat.h`).
     fn ucp_get_nb(
         ep: *mut Ep, buffer: *mut c_void, len: usize, remote: u64, rkey: *mut Rkey, cb: *const c_void,
     ) -> StatusPtr {

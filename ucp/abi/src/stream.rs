@@ -104,7 +104,7 @@ entry! {
         unsafe { send(ep, (buffer, count), &Call::read(param)?) }
     }
 
-    /// Sends bytes of a stream; old form.
+    /// Sends bytes of a stream; deprecated (`ucp_compat.h`).
     fn ucp_stream_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, cb: *const c_void, _flags: c_uint,
     ) -> StatusPtr {
@@ -120,7 +120,7 @@ entry! {
         unsafe { recv(ep, (buffer, count), length, &Call::read(param)?) }
     }
 
-    /// Receives bytes of a stream; old form.
+    /// Receives bytes of a stream; deprecated (`ucp_compat.h`).
     fn ucp_stream_recv_nb(
         ep: *mut Ep,
         buffer: *mut c_void,

@@ -87,7 +87,8 @@ unsafe extern "C" fn send_nbx_single(
     })
 }
 
-/// [`ucp_tag_send_nbx`] of what does not end at once, is checked, or needs the lock of its worker.
+/// General path of [`ucp_tag_send_nbx`]: for sends that do not complete at once, run under `UCX_CHECK=y`, or
+/// need the worker's lock.
 /// # Safety
 /// As for [`ucp_tag_send_nbx`].
 // HOT
@@ -340,7 +341,7 @@ unsafe extern "C" fn recv_nbx_general(
     })
 }
 
-/// A receive of the old interface.
+/// A receive of the deprecated interface.
 /// # Safety
 /// As for [`recv`].
 #[inline(always)]
@@ -455,7 +456,7 @@ entry! {
         Ok(unsafe { send_general(ep, (buffer, count), (tag, DeliveryComplete::Yes), &Call::read(param)?) })
     }
 
-    /// Sends a tagged message; old form.
+    /// Sends a tagged message; deprecated (`ucp_compat.h`).
     fn ucp_tag_send_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
@@ -468,7 +469,7 @@ entry! {
         Ok(unsafe { send(ep, plain, (buffer, count), tag, &param, general) })
     }
 
-    /// Sends a synchronous tagged message; old form.
+    /// Sends a synchronous tagged message; deprecated (`ucp_compat.h`).
     fn ucp_tag_send_sync_nb(
         ep: *mut Ep, buffer: *const c_void, count: usize, datatype: u64, tag: u64, cb: *const c_void,
     ) -> StatusPtr {
@@ -498,7 +499,7 @@ entry! {
         }
     }
 
-    /// Receives a tagged message; old form, which always returns a request.
+    /// Receives a tagged message; deprecated (`ucp_compat.h`), which always returns a request.
     fn ucp_tag_recv_nb(
         worker: *mut Worker,
         buffer: *mut c_void,

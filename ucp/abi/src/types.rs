@@ -261,8 +261,8 @@ pub(crate) struct RequestParam {
 }
 
 impl RequestParam {
-    /// Parameters of an operation of the old interface, with a callback that gets two or three arguments, or
-    /// null.
+    /// Parameters of an operation of the deprecated interface, with a callback that gets two or three
+    /// arguments, or null.
     #[inline(always)]
     pub(crate) const fn old(cb: *const c_void, datatype: u64) -> RequestParam {
         RequestParam {
@@ -282,7 +282,8 @@ impl RequestParam {
         }
     }
 
-    /// Parameters of an operation of the old interface with a request in memory of the caller, or null.
+    /// Parameters of an operation of the deprecated interface with a request in memory of the caller, or
+    /// null.
     #[inline(always)]
     pub(crate) fn in_request(request: *mut c_void, datatype: u64) -> RequestParam {
         let op_attr_mask = op_attr::REQUEST | op_attr::DATATYPE;
@@ -434,7 +435,7 @@ pub(crate) type AmRecvCallback = unsafe extern "C" fn(
     param: *const AmRecvParam,
 ) -> CStatus;
 
-/// `ucp_am_callback_t`, of the old interface.
+/// `ucp_am_callback_t`, of the deprecated interface.
 pub(crate) type AmCallback = unsafe extern "C" fn(
     arg: *mut c_void,
     data: *mut c_void,

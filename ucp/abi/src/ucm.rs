@@ -1,5 +1,5 @@
-//! Functions of `libucm`: news of unmapped memory. The kernel tells this library by itself (userfaultfd), so
-//! nothing is patched and nothing has to be told. Those that map memory are the C library's.
+//! Functions of `libucm`: notifications of unmapped memory. This library gets them from the kernel
+//! (userfaultfd), so it patches no function and needs no reports. `ucm_mmap` and the like call the C library.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn ucm_dlopen(name: *const c_char, flags: c_int) ->
 pub(crate) extern "C" fn ucm_vm_mmap(_address: *mut c_void, _length: usize) {}
 
 /// Memory that a hook of the program has unmapped. Called from inside `free`: does nothing, since
-/// registrations of such memory are withdrawn by the kernel's news.
+/// registrations of such memory are withdrawn on the kernel's notification.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ucm_vm_munmap(_address: *mut c_void, _length: usize) {}
 

@@ -1,7 +1,7 @@
-//! The RMA-only lane: an interface that reads and writes memory of other processes of this host and sends no
-//! packets. It serves puts, gets and long messages of a lane that does. Puts and gets have ended when their
-//! call returns. A read of a message may wait for the part of its peer, which then is asked for again. Polled
-//! when nothing else is to do: peers may offer parts of their own reads.
+//! The RMA-only lane: an interface (`cma`) that reads and writes memory of other processes of this host and
+//! sends no packets. It serves puts, gets and long messages of a lane that has packets. Puts and gets
+//! complete in the call. A read of a message may be shared with the peer, which copies a part of it; then the
+//! engine repeats the call. Polled only when the worker is otherwise idle.
 
 #![allow(unsafe_code)]
 
@@ -149,8 +149,9 @@ impl RmaOnlyEp {
         Some((ep, at, md.rkey_from_mr_key(owner, at, piece.len).ok()?))
     }
 
-    /// Reads memory of the peer that a number names, by one system call with the check of what the peer
-    /// publishes. False: it is not known, or no longer so; the bytes at `to` are undefined.
+    /// Reads memory that the peer publishes under a key; the same system call reads the table's header, which
+    /// tells whether our copy of the table is current. `Some(false)`: it was not; the bytes at `to` are
+    /// undefined.
     /// # Safety
     /// As many bytes as `piece` has can be written at `to`, and nobody else uses them until the call returns.
     // HOT
@@ -283,13 +284,14 @@ impl RmaOnlyLane {
         self.iface.is_idle()
     }
 
-    /// Copies a part of what a peer reads, and ends reads of ours that have waited.
+    /// Copies our part of reads that peers share with us, and completes our own shared reads.
     #[cold]
     pub(crate) fn poll(&self) {
         self.iface.poll(MAX_COMPLETIONS, &mut EndedReads(self));
     }
 
-    /// The result of a read of a peer's that has waited, `None` if none does. No resource: it still waits.
+    /// Result of our shared read of this peer's memory; `None`: there is none. `NoResource`: it is not
+    /// complete.
     #[cold]
     fn waited(&self, peer: PeerId, to: Piece, from: &Remote) -> Option<Result<(), Refused>> {
         self.poll();

@@ -1,5 +1,5 @@
-//! Dispatch of a packet to the handler of its type, with the parts of the engine that this needs; or, if its
-//! sender has failed or was closed, to what is left to do for it.
+//! Dispatches a packet to the handler of its type. Packets of failed or closed peers are refused, or received
+//! as far as they need no answer.
 
 use ucs::coll::slots::SlotId;
 
@@ -21,8 +21,7 @@ use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
 use crate::wire::Packet;
 
-/// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
-/// rest is dropped.
+/// Handles a packet of a failed peer: receives data that completes without an answer, drops the rest.
 #[cold]
 fn recv_from_failed<W: Wire>(
     ops: &mut Operations,
@@ -53,7 +52,7 @@ fn recv_from_failed<W: Wire>(
     }
 }
 
-/// Drops a packet of a failed peer, and tells the peer, which lives.
+/// Drops a packet of a peer that failed here but is alive, and notifies it.
 // [M11.19]
 #[cold]
 pub(in crate::rdm) fn drop_and_notify<W: Wire>(peers: &mut Peers, w: &mut W, a: &Arrival<'_>) -> Next {
@@ -61,8 +60,8 @@ pub(in crate::rdm) fn drop_and_notify<W: Wire>(peers: &mut Peers, w: &mut W, a: 
     peers.drop_of_failed(a)
 }
 
-/// Refuses a request of a peer that was closed, and tells one that has failed before. One that is over its
-/// limit learns that from each refusal.
+/// Refuses a request of a closed peer. A peer that had failed before is notified of that; one over its limit
+/// is not, since every refusal says so.
 fn refuse<W: Wire>(peers: &mut Peers, pending: &mut Pending, w: &mut W, a: &Arrival<'_>) -> Next {
     if peers.table[a.peer].fault != Some(PeerError::OverLimit) {
         peer_error::notify_lost(peers, w, a.peer);
@@ -112,7 +111,7 @@ fn handle_refused<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) -> Next {
                 return take(e, w, a);
             }
             match peer.state.has(PeerFlags::HANDSHAKE_RECEIVED) && is_orderly {
-                // The peer has ended it, or will when it hears of the close.
+                // The peer has ended the operation, or will when our close arrives.
                 true => e.peers.drop_packet(a, DropReason::PeerFailed),
                 false => refuse(&mut e.peers, &mut e.pending, w, a),
             }

@@ -47,9 +47,9 @@ pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), R
     }
 }
 
-/// Checks that our device may write `len` bytes, in one piece if with `cq_data`, to a peer with these
-/// features; `None` before its HANDSHAKE. Immediate data use up a receive of the target, except at a peer
-/// with bit 8; the two ways do not mix (libfabric 2.1 and later).
+/// Checks that our device may write `len` bytes to a peer with these features; `features` is `None` before
+/// its HANDSHAKE. A write with `cq_data` must be one operation. Its immediate data consumes a receive of the
+/// target, unless the peer has bit 8; both sides must handle this alike (libfabric 2.1 and later).
 // [M8.9]
 pub const fn direct_write(
     rdma: Rdma,

@@ -1,4 +1,5 @@
-//! Endpoint of whichever transport. Delegation only; lists of local memory are rewritten on the stack.
+//! Endpoint of a transport chosen at run time. Delegation only; lists of local memory are rewritten on the
+//! stack.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Interface of whichever transport. Delegation only.
+//! Interface of a transport chosen at run time. Delegation only.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use crate::api::{self, AmHandler, Comp, ConnectError, EpTag, Error, IfaceAttr, P
 use crate::delegate::{iface_calls, iface_facts};
 use crate::posix;
 
-/// Something to do with an interface of whichever transport, compiled once for each.
+/// Something to do with an interface of a transport chosen at run time, compiled once for each.
 pub trait Visit {
     /// Result type.
     type Out;

@@ -1,4 +1,4 @@
-//! Memory domain, memory and key of whichever transport. Delegation only.
+//! Memory domain, memory and key of a transport chosen at run time. Delegation only.
 
 #![allow(unsafe_code)]
 

@@ -154,8 +154,8 @@ unsafe fn hand_over(worker: &Worker, handler: Handler, arg: *mut c_void, message
     memory.into_iter().for_each(|memory| worker.am.give_back_word(memory));
 }
 
-/// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the old interface, gets
-/// when it has been received.
+/// A message whose data the handler asks for (`UCP_AM_RECV_ATTR_FLAG_RNDV`), or, by the deprecated interface,
+/// gets when it has been received.
 /// # Safety
 /// The handler may be called with `arg`.
 unsafe fn on_announced(
@@ -197,7 +197,7 @@ unsafe fn on_announced(
     }
 }
 
-/// A receive of the data of a message for a handler of the old interface.
+/// A receive of the data of a message for a handler of the deprecated interface.
 pub(super) struct OldRecv {
     worker: *const Worker,
     handler: Handler,
@@ -208,8 +208,8 @@ pub(super) struct OldRecv {
     at: Cell<usize>,
 }
 
-/// The receives that run for handlers of the old interface. Freed behind the engine, which writes into their
-/// memory.
+/// The receives that run for handlers of the deprecated interface. Freed behind the engine, which writes into
+/// their memory.
 #[derive(Default)]
 pub(super) struct OldRecvs {
     /// From [`Box::into_raw`].

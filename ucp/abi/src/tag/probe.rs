@@ -141,7 +141,8 @@ entry! {
         Ok(message)
     }
 
-    /// Receives a message that a probe has taken; old form, which always returns a request.
+    /// Receives a message that a probe has taken; deprecated (`ucp_compat.h`), which always returns a
+    /// request.
     fn ucp_tag_msg_recv_nb(
         worker: *mut Worker,
         buffer: *mut c_void,

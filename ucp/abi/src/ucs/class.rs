@@ -1,5 +1,5 @@
-//! `ucs_class_*`: objects of programs whose types have a parent. The macros of the header call the
-//! functions of a type that make an object; what undoes them is called here.
+//! `ucs_class_*`: objects of programs whose types have a parent. The header's macros call the constructors;
+//! the destructors are called here.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -18,13 +18,13 @@ pub(crate) struct Class {
     cleanup: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-/// Makes nothing.
+/// Constructor of class `void`, the root: does nothing.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn void_init(_object: *mut c_void) -> CStatus {
     CStatus(0)
 }
 
-/// Undoes nothing.
+/// Destructor of class `void`, the root: does nothing.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn void_cleanup(_object: *mut c_void) {}
 
@@ -75,10 +75,10 @@ entry! {
         Ok(())
     }
 
-    /// Looks at the result of a function that makes objects: with a success there is one.
+    /// Logs an error if a constructor returned `UCS_OK` without an object.
     fn ucs_class_check_new_func_result(status: i8, object: *mut c_void) {
         if status == 0 && object.is_null() {
-            tracing::error!("a function that makes objects ended well, without an object");
+            tracing::error!("a class constructor returned UCS_OK and a null object");
         }
         Ok(())
     }

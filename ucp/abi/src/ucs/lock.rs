@@ -73,7 +73,7 @@ entry! {
     fn ucs_recursive_spinlock_destroy(lock: *mut RecursiveSpinlock) {
         // SAFETY: as above.
         if unsafe { lock.as_ref() }.is_some_and(|lock| lock.count != 0) {
-            tracing::warn!("a lock that is held is destroyed");
+            tracing::warn!("ucs_recursive_spinlock_destroy: the lock is held");
         }
         // SAFETY: as above; the inner lock is at the beginning.
         unsafe { destroy(lock.cast()) }

@@ -10,7 +10,7 @@ use crate::context::text_of;
 use crate::entry::{CStatus, invalid};
 
 /// `ucs_mpool_elem_t`, in front of each object: the next free one, or the pool of an object that is in use.
-/// The place in an object that is aligned may leave it at any address.
+/// It may be unaligned: alignment is promised at an offset within the object, not here.
 #[repr(C, packed)]
 pub(crate) union Elem {
     next: *mut Elem,
@@ -25,15 +25,15 @@ pub(crate) struct Chunk {
     pub(super) num_elems: c_uint,
 }
 
-/// `ucs_mpool_t`. The second address is that of the structure that programs see.
+/// `ucs_mpool_t`. Its second field points to `ucs_mpool_data_t`, which inline functions of programs read.
 #[repr(C)]
 pub(crate) struct Pool {
     pub(super) free: *mut Elem,
     pub(super) shown: *mut c_void,
 }
 
-/// State of a pool. Sizes and places count from the element's own header on. The structure that programs see
-/// is behind it, and their own data behind that.
+/// State of a pool. Sizes and offsets include the element's header. In memory it is followed by
+/// `ucs_mpool_data_t`, which programs read, and by the program's private data.
 #[repr(C, align(16))]
 pub(crate) struct Data {
     pub(super) elem_size: usize,

@@ -1,5 +1,5 @@
-//! How pools are made: by the arguments of UCX 1.13, or by the structure of later releases. Programs of each
-//! look at another structure with what the pool is.
+//! Initialises pools: with the arguments of UCX 1.13, or with the `ucs_mpool_params_t` of later releases. The
+//! two have different layouts of `ucs_mpool_data_t`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -57,7 +57,7 @@ pub(crate) struct Params {
     name: *const c_char,
 }
 
-/// Largest chunk of a pool whose parameters are what is usual.
+/// Default largest chunk, bytes.
 const USUAL_MAX_CHUNK_SIZE: usize = 128 << 20;
 
 /// No pool is below this address.
@@ -202,7 +202,7 @@ entry! {
         unsafe { init(pool, &params, false) }
     }
 
-    /// Sets parameters of a pool to what is usual.
+    /// Sets the parameters of a pool to their defaults.
     fn ucs_mpool_params_reset(params: *mut Params) {
         if params.is_null() {
             return Err(invalid("ucs_mpool_params_reset: the parameters are null"));

@@ -116,7 +116,7 @@ entry! {
         if let Some(table) = unsafe { table.as_mut() } {
             let left = table.take().len();
             if left > 0 {
-                tracing::warn!("a table of regions ends with {left} of them");
+                tracing::warn!("ucs_pgtable_cleanup: {left} regions are still in the table");
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Functions that programs put into tables of functions where nothing is to be done, and loaded modules, of
-//! which there are none.
+//! Stub functions that programs put into function tables (`ucs_empty_function_*`), and `ucs_load_modules`,
+//! which loads nothing.
 
 use std::ffi::{c_int, c_uint};
 
@@ -22,7 +22,7 @@ macro_rules! constant {
 constant! {
     /// Does nothing.
     fn ucs_empty_function -> () = ();
-    /// Does nothing, well.
+    /// Returns `UCS_OK`.
     fn ucs_empty_function_return_success -> CStatus = CStatus(0);
     /// Returns 0.
     fn ucs_empty_function_return_zero -> c_uint = 0;
@@ -38,39 +38,39 @@ constant! {
     fn ucs_empty_function_return_one_int -> c_int = 1;
     /// Refuses.
     fn ucs_empty_function_return_unsupported -> CStatus = Status::Unsupported.into();
-    /// Goes on, for ever.
+    /// Returns `UCS_INPROGRESS`.
     fn ucs_empty_function_return_inprogress -> CStatus = Status::InProgress.into();
-    /// Has no resources.
+    /// Returns `UCS_ERR_NO_RESOURCE`.
     fn ucs_empty_function_return_no_resource -> CStatus = Status::NoResource.into();
-    /// Refuses a parameter.
+    /// Returns `UCS_ERR_INVALID_PARAM`.
     fn ucs_empty_function_return_invalid_param -> CStatus = Status::InvalidParam.into();
-    /// Is busy.
+    /// Returns `UCS_ERR_BUSY`.
     fn ucs_empty_function_return_busy -> CStatus = Status::Busy.into();
-    /// Has failed for lack of an answer.
+    /// Returns `UCS_ERR_ENDPOINT_TIMEOUT`.
     fn ucs_empty_function_return_ep_timeout -> CStatus = Status::EndpointTimeout.into();
-    /// Has failed for lack of an answer, as a length.
+    /// Returns `UCS_ERR_ENDPOINT_TIMEOUT` as a length.
     fn ucs_empty_function_return_bc_ep_timeout -> isize = Status::EndpointTimeout.code() as isize;
-    /// Has no resources, in place of a request.
+    /// Returns `UCS_ERR_NO_RESOURCE` as a status pointer.
     fn ucs_empty_function_return_ptr_no_resource -> StatusPtr = StatusPtr::error(Status::NoResource);
 }
 
 entry! {
-    /// Is not meant to be called: reports that. Tables have it for options that are no longer there.
+    /// Logs an error: the table slot of a removed function was called.
     fn ucs_empty_function_do_assert() -> c_int {
-        Ok(not_meant())
+        Ok(log_stub_call())
     }
 
-    /// Is not meant to be called: reports that.
+    /// Logs an error: the table slot of a removed function was called.
     fn ucs_empty_function_do_assert_void() {
-        not_meant();
+        log_stub_call();
         Ok(())
     }
 }
 
 /// Reports the call of a function that stands for none.
-fn not_meant() -> c_int {
+fn log_stub_call() -> c_int {
     crate::log::init_from_env();
-    tracing::error!("a function was called that stands for one that there is not");
+    tracing::error!("a stub for a missing function was called (ucs_empty_function_do_assert)");
     0
 }
 

@@ -333,7 +333,7 @@ operation! {
         Ok(())
     }
 
-    /// Ends that, when neither direction is to be progressed.
+    /// Stops progress of the interface once both directions are disabled.
     fn progress_disable(iface: *mut Iface, flags: c_uint) {
         let iface = checked_iface(iface)?;
         if flags & BOTH == BOTH

@@ -61,7 +61,7 @@ const NO_ID: c_int = -1;
 const UNUSED: c_int = 0;
 
 impl Worker {
-    /// Progresses something from now on. Returns its number. Any thread may call this.
+    /// Adds a callback to what progress calls. Returns its id. Any thread may call this.
     /// # Safety
     /// `call` may be called with `arg` until it is removed.
     pub(crate) unsafe fn add(&self, call: Callback, arg: *mut c_void, once: bool) -> c_int {
@@ -70,7 +70,7 @@ impl Worker {
         id
     }
 
-    /// Ends that. Any thread may call this; a progress call of another thread may still call it once.
+    /// Removes a callback. Any thread may call this; a progress call in another thread may still run it once.
     pub(crate) fn remove(&self, id: c_int) {
         self.change(Change::Remove(id));
     }

@@ -25,7 +25,7 @@ pub(super) static OPS: TaggedOps = TaggedOps {
 
 type P = *mut c_void;
 
-/// [`trecv`] of what is not posted at once.
+/// General path of [`trecv`].
 /// # Safety
 /// As for [`Memory::bytes`].
 #[inline(never)]
@@ -41,7 +41,7 @@ unsafe fn trecv_any(
     on.ep().recv(&Recv { memory, from, tag: Some(tag), flags, context })
 }
 
-/// [`tsend`] and [`tinject`] of what does not go at once. `is_silent`: nothing is reported.
+/// General path of [`tsend`] and [`tinject`]. `is_silent`: no completion is reported.
 /// # Safety
 /// As for [`Memory::bytes`].
 #[inline(never)]

@@ -33,13 +33,13 @@ use crate::wire::RawAddr;
 pub struct Conversation {
     /// The number; 0 for the first.
     pub number: u32,
-    /// It goes on.
+    /// Neither side has closed it.
     pub is_open: bool,
     /// It was closed by force, and another may follow: packets can still go to the peer.
     pub may_follow: bool,
-    /// The peer failed here, or was closed after that, and is told so when it asks.
+    /// The peer failed here but may be alive: a packet of it is answered by an error.
     pub is_notifiable: bool,
-    /// The peer has to answer a close of ours. It says so if it has lost us.
+    /// The peer's answer to our close is outstanding.
     pub awaits_close: bool,
 }
 
@@ -207,7 +207,7 @@ pub(in crate::rdm) fn reopen<W: Wire>(
     pending.schedule(peers, id);
 }
 
-/// Whether a peer that has said what it knows is told of closes. One that does not know them is told none.
+/// Whether a peer whose HANDSHAKE has arrived supports close messages. If not, closes due to it are dropped.
 pub(in crate::rdm) fn knows_closes(peers: &mut Peers, id: PeerId) -> bool {
     let peer = &mut peers.table[id];
     let knows = supports_close(peer.features);

@@ -1,5 +1,5 @@
-//! Further lanes: how one becomes known, and of a peer, or a peer of its own, and how one fails. A lane on
-//! which the other side opens a conversation of its own has an order of messages, so it is a peer.
+//! Further lanes: how a lane becomes known, is attached to a peer or becomes a peer of its own, and fails. A
+//! lane on which the other side opens a conversation has its own message order, so it is a peer.
 
 use ucs::time::Nanos;
 

@@ -1,5 +1,5 @@
-//! Limits of what a peer may have us keep. One that exceeds a limit is closed when the packet or the call at
-//! hand is over.
+//! Limits on the memory that a peer may occupy here. A peer that exceeds one is closed at the end of the
+//! current packet or call.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::peers::Peers;
@@ -8,7 +8,7 @@ use crate::rdm::peers::state::PeerFlags;
 use crate::rdm::pending::Pending;
 
 /// Most control packets that wait for one peer. Each answers a packet of an operation that the peer has
-/// begun, and no peer of ours has so many at a time.
+/// begun, and a peer that runs this library never has so many.
 pub(in crate::rdm) const MAX_QUEUED_CTL: usize = 1 << 20;
 
 /// Notes that a peer exceeds a limit.

@@ -1,14 +1,14 @@
-//! The state word of a peer: how far its life and the exchange of HANDSHAKEs have got, and flags. One word,
-//! so that the fast paths ask everything by one comparison.
+//! The state word of a peer: its lifecycle, the progress of the HANDSHAKE exchange, and flags. One word, so
+//! that the fast paths ask everything by one comparison.
 
 use bitflags::bitflags;
 
 use crate::rdm::features::ReqHdr;
 
-/// How far the life of a peer has got.
+/// Lifecycle of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifecycle {
-    /// Nothing speaks against it.
+    /// Usable: it has neither failed nor been closed.
     Up,
     /// It failed: nothing can be sent to it, packets of it may still arrive.
     Failed,

@@ -1,6 +1,6 @@
-//! Unknown peers: senders that have introduced themselves by a packet and have not answered. Whoever can
-//! forge a source makes as many as it likes, and each costs memory. So their number is bounded, and those
-//! that are known to be absent are [removed](remove_unknown_peers) after a time. Known peers go on meanwhile.
+//! Unknown peers: senders that introduced themselves by a packet and have not answered ours. Whoever forges
+//! sources can create many, and each takes memory. Their number is bounded, and those known to be absent are
+//! [removed](remove_unknown_peers) after a time. Known peers are not affected.
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -35,9 +35,8 @@ pub struct UnknownPeers {
     removed: Removed,
 }
 
-/// Unknown peers that were removed after messages of theirs had been taken: by wire, source and connid, the
-/// id of the next message. One that was there after all goes on with it. The older half is given up when the
-/// younger one is full.
+/// The next message id of removed unknown peers that had sent messages, by wire, source and connid: a peer
+/// that was alive after all continues with it. When `young` is full, it replaces `old`.
 #[derive(Debug, Default)]
 struct Removed {
     young: HashMap<(WireId, Source, u32), u32, FxBuildHasher>,
@@ -145,9 +144,9 @@ pub fn has_unknown_peers(peers: &Peers) -> bool {
     peers.unknown_peers.is_any()
 }
 
-/// Removes unknown peers of which the wire has found for the configured time that nobody is there, and with
-/// which nothing goes on; `keep` names peers that the caller needs. Looks at some of them in each call.
-/// Returns the lanes removed: their endpoints can go, their numbers are used again.
+/// Removes unknown peers that the wire has reported absent for the configured time and that have no operation
+/// in progress; `keep` names peers that the caller needs. Each call examines a bounded number. Returns the
+/// removed lanes: their endpoints can be closed, their ids will be reused.
 ///
 /// A sender that may be there stays: it may compute for an hour before it answers. So does one of which an
 /// unexpected message waits.

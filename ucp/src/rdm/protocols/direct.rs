@@ -29,8 +29,8 @@ enum PostError {
     Unregistered,
 }
 
-/// True if the device does a write with data for its target: not if it fits a packet, as the target has to
-/// poll anyway, nor in several pieces, as only one operation brings the data.
+/// True if the device should write with immediate data: the data does not fit one packet (the target must
+/// poll in either case) and is one operation (only one carries the immediate).
 pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(peers: &Peers, w: &W, rma: &RmaOp) -> bool {
     let Job::Put(local) = &rma.job else { return false };
     let opts = peers.wires.req_opts(&peers.table[rma.peer], rma.cq_data);

@@ -67,8 +67,9 @@ pub(in crate::rdm) fn push<W: Wire>(
     Ok(())
 }
 
-/// Tells a peer that lives, and that has failed here, or was closed here without an order of messages: by a
-/// PEER_ERROR that names no operation. It is not kept for want of room, as the peer asks again.
+/// Notifies a peer that is alive but has failed here, or was closed here without an orderly end of its
+/// messages: sends a PEER_ERROR that names no operation. Without room it is dropped; the peer's next packet
+/// causes another.
 // [M11.19]
 pub(in crate::rdm) fn notify_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: PeerId) {
     if peers.table[id].is_notifiable() {
@@ -76,8 +77,8 @@ pub(in crate::rdm) fn notify_lost<W: Wire>(peers: &mut Peers, w: &mut W, id: Pee
     }
 }
 
-/// Tells peers that were lost, and live, that they were: one that is silent would wait for ever. Called at
-/// each keepalive; each peer is told four times, as the device may lose a note, too.
+/// Notifies peers that failed here but are alive; a silent one would wait for ever. Called at each keepalive.
+/// Each is notified four times, since the device may lose a PEER_ERROR.
 // [M11.20]
 pub fn notify_lost_peers<W: Wire>(peers: &mut Peers, w: &mut W) {
     let mut lost = std::mem::take(&mut peers.lost_notices);

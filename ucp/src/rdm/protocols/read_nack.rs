@@ -1,5 +1,5 @@
-//! READ_NACK: a receiver that cannot read asks the sender to send (RDM v4 9.2). The sender answers with a
-//! LONGCTS that carries the ids of the first request and no data; what follows is long-CTS. Of a write, see
+//! READ_NACK: a receiver that cannot read asks the sender for packets (RDM v4 9.2). The sender answers with a
+//! LONGCTS that carries the ids of the first request and no data, then continues as long-CTS. For writes see
 //! `write_read`.
 
 use ucs::coll::slots::SlotId;

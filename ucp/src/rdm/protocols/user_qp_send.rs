@@ -87,8 +87,8 @@ impl Sends {
     }
 }
 
-/// Queues a message to ourselves behind those that came in packets, as two ways to the same receives could
-/// not be told apart.
+/// Sends a message to this worker itself through the queue of arrived packets: two sources for one receive
+/// could not be told apart.
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.ops.sends.table.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);

@@ -1,5 +1,5 @@
-//! Announcements of lanes: each side says over both of two lanes that they are of one worker, and that it has
-//! lost one or changed to another (RDM v4 chapter 11). Here is also what a further lane carries besides data.
+//! Lane announcements: each side states over both of two lanes that they belong to one worker, and reports a
+//! lost or changed lane (RDM v4 chapter 11). Also the packets other than data that a further lane carries.
 
 use crate::rdm::Engine;
 use crate::rdm::features::{supports_failover, wants_user_qp};

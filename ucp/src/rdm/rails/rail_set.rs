@@ -41,7 +41,7 @@ pub(in crate::rdm) enum PiecePost {
 pub enum LaneRank {
     /// In use to the worker already, without a loss.
     Known,
-    /// Nothing speaks against it.
+    /// Not in use yet, and not known to have failed.
     Any,
     /// Our NIC there is lost, or the worker's.
     Lost,

@@ -1,4 +1,4 @@
-//! Messages that nobody wants, and for which no receive was left: they wait in the queue of their peer.
+//! Queue of messages to discard for which no receive entry was free.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,6 +1,6 @@
-//! Discards messages that nobody wants, whose senders wait for an end: they are received into no memory. One
-//! for which no receive is left waits in the queue of its peer. Called by `api`, and by the progress of that
-//! queue.
+//! Discards messages that the program does not want but whose senders wait for completion: they are received
+//! into no memory. Without a free receive entry they wait in the queue of their peer. Called by `api` and by
+//! that queue.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::{MsgHandle, PeerId};
@@ -17,8 +17,8 @@ use crate::wire::MsgClass;
 /// Most messages of a peer that wait to be discarded: a worker has no more sends in progress.
 const MAX_WAITING: usize = 1 << 20;
 
-/// Discards a message of a peer now, or once a receive is free. Announced data may have arrived or not. Its
-/// send ends as if it were received.
+/// Discards a message of a peer now, or once a receive is free. Announced data may have arrived or not. The
+/// sender's operation completes as if it had been received.
 pub fn discard<W: Wire>(e: &mut Engine, w: &mut W, from: PeerId, message: Discard) {
     if e.peers.table.get(from).is_none() || try_discard(e, w, from, message) {
         return;

@@ -1,4 +1,4 @@
-//! Received messages that the caller of the engine keeps until they are wanted, counted as unexpected ones.
+//! Accounting of received messages that the engine's caller keeps; they count as unexpected messages.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -9,8 +9,7 @@ use crate::rdm::pending::Pending;
 use crate::rdm::status::PeerError;
 
 impl Pending {
-    /// Counts memory of received messages that the caller keeps, as that of unexpected ones. False: all would
-    /// use more than the limit.
+    /// Adds bytes kept by the caller to the unexpected-message total. False: the limit would be exceeded.
     pub fn hold_external(&mut self, bytes: usize) -> bool {
         self.held_packets.add_external(bytes, self.unexpected_max)
     }

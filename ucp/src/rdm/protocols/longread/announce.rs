@@ -1,4 +1,5 @@
-//! The sender's half: names its memory in LONGREAD or RUNTREAD packets, and completes when EOR has come.
+//! Sender: sends the address and key of its memory in LONGREAD or RUNTREAD packets, and completes when EOR
+//! has come.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,4 +1,4 @@
-//! The receiver's half, as far as packets go: matches the message, and takes in its head.
+//! Receiver, packets: matches the message and receives its head.
 
 use crate::rdm::io::Wire;
 use crate::rdm::next::Next;

@@ -1,5 +1,5 @@
-//! LONGREAD and RUNTREAD: the receiver reads the sender's memory, of a RUNTREAD all but the head, which comes
-//! in packets. EOR ends both, and writes that are read (`write_read`).
+//! LONGREAD and RUNTREAD: the receiver reads the sender's memory. The first bytes of a RUNTREAD, its head,
+//! come in packets. EOR ends both, and also writes that the target reads (`write_read`).
 //!
 //! | step | side | file |
 //! |---|---|---|

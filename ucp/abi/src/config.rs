@@ -44,7 +44,7 @@ entry! {
             return Err(invalid("ucp_config_read: config is null"));
         }
         if !filename.is_null() {
-            tracing::debug!("the file of ucp_config_read is not read, as in UCX; UCX_CONFIG_FILE names one");
+            tracing::debug!("ucp_config_read: filename is ignored, as in UCX; use UCX_CONFIG_FILE");
         }
         config.store(into_handle(Config::read(prefix)?))
     }

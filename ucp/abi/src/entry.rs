@@ -130,7 +130,7 @@ pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Valu
 #[cold]
 #[inline(never)]
 fn report_panic(name: &str) {
-    tracing::error!("{name}: internal error, returned as an input/output error");
+    tracing::error!("{name}: panic, returned as UCS_ERR_IO_ERROR");
 }
 
 /// [`Status::InvalidParam`], with a line in the log that says which parameter of the caller is refused.

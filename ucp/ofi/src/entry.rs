@@ -71,7 +71,7 @@ pub(crate) fn guard<R: Output>(name: &str, body: impl FnOnce() -> Result<R::Valu
 #[cold]
 #[inline(never)]
 fn report_panic(name: &str) {
-    tracing::error!("{name}: internal error, returned as an input/output error");
+    tracing::error!("{name}: panic, returned as -FI_EIO");
 }
 
 /// Defines functions of libfabric's tables. The body returns a `Result` with an [`Errno`] as its error. It

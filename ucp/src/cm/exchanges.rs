@@ -365,7 +365,7 @@ impl<E: Clone, L: Clone> Exchanges<E, L> {
     fn drop_half_open(&mut self) -> bool {
         let victim = victim(self.half_open());
         if let Some(id) = victim {
-            tracing::debug!("listener drops a client that has not said what it wants, for another");
+            tracing::debug!("listener drops a half-open client to make room");
             self.exchanges.remove(&id);
         }
         victim.is_some()

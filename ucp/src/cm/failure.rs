@@ -9,7 +9,7 @@ use ucs::{Errno, Status};
 #[non_exhaustive]
 pub enum ConnectFailure {
     /// Nobody can supply the peer's address any more.
-    #[error("given up")]
+    #[error("the wait for the peer's address was cancelled")]
     Cancelled,
     /// The peer's address is known, but no transport reaches it; or none reaches us from there.
     #[error("no transport reaches the peer")]

@@ -82,7 +82,10 @@ impl Domains {
         for found in rma_only {
             match open(found) {
                 Ok(md) => list.push(Domain::new(md, found.tl, found.kind, true)),
-                Err(why) => tracing::debug!(tl = found.tl, "memory goes by packets: {why}"),
+                Err(why) => tracing::debug!(
+                    tl = found.tl,
+                    "cannot open the RMA-only memory domain, uses packets: {why}"
+                ),
             }
         }
         Ok(Domains::of(list, nonce))
@@ -150,7 +153,11 @@ impl Domains {
             // SAFETY: the caller's contract includes that of a registration.
             match unsafe { domain.md.register(addr, len, access) } {
                 Ok(mem) => regs.push((id, Arc::new(mem))),
-                Err(why) => tracing::debug!(tl = domain.tl, len, "memory goes by packets: {why}"),
+                Err(why) => tracing::debug!(
+                    tl = domain.tl,
+                    len,
+                    "cannot register memory with this domain, peers use packets: {why}"
+                ),
             }
         }
         let key = self.memory.add(region)?;

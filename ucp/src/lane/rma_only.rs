@@ -125,7 +125,10 @@ impl RmaOnlyEp {
             None => peer.ep.get_or_init(|| {
                 let Entry { device, iface, .. } = &peer.entry;
                 let ep = rma_only?.connect(device, iface, peer.process);
-                ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
+                ep.inspect_err(|why| {
+                    tracing::debug!("cannot connect to the peer's process, puts and gets use packets: {why}")
+                })
+                .ok()
             }),
         };
         ep.as_ref()
@@ -203,7 +206,14 @@ impl RmaOnlyLane {
             // Batching would leave operations pending until a poll, which never comes.
             let source = source.clone().with(&format!("UCX_{}_BATCH", domain.tl.to_ascii_uppercase()), "1");
             let iface = uct::any::open_iface(&domain.md, &source);
-            iface.inspect_err(|why| tracing::debug!(tl = domain.tl, "memory goes by packets: {why}")).ok()
+            iface
+                .inspect_err(|why| {
+                    tracing::debug!(
+                        tl = domain.tl,
+                        "cannot open the RMA-only interface, puts and gets use packets: {why}"
+                    )
+                })
+                .ok()
         };
         let mut rma_only = domains.iter().map(|(_, domain)| domain).filter(|domain| domain.is_rma_only);
         rma_only.find_map(open).map(|iface| {

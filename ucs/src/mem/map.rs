@@ -375,7 +375,7 @@ impl SharedMem {
     pub fn discard(&self) {
         let whole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(e) = rustix::fs::fallocate(&self.fd, whole, 0, self.len() as u64) {
-            tracing::debug!("the pages of {} bytes are not given back at once: {e}", self.len());
+            tracing::debug!("cannot free {} bytes of a memory file now: {e}", self.len());
         }
     }
 }

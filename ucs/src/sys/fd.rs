@@ -80,10 +80,12 @@ pub fn close_elsewhere(fds: Vec<OwnedFd>) {
         };
         match spawn_masked("ucs-close", 64 << 10, close) {
             Ok(_) => return,
-            Err(errno) => tracing::warn!(%errno, "descriptors of a peer stay open: no thread closes them"),
+            Err(errno) => {
+                tracing::warn!(%errno, "leaked descriptors of a peer: cannot start the thread that closes them")
+            }
         }
     } else {
-        tracing::warn!("descriptors of a peer stay open: closing others takes too long");
+        tracing::warn!("leaked descriptors of a peer: too many closes are pending");
     }
     CLOSERS.fetch_sub(1, Ordering::Relaxed);
 }

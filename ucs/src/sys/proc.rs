@@ -111,7 +111,7 @@ pub fn let_peers_in(wanted: bool) {
         ALLOW_PEERS.call_once(|| {
             // As without Yama: whoever may send this process a signal may access its memory.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
-                tracing::debug!("cannot let peers in: {e}");
+                tracing::debug!("cannot allow peers to trace this process (PR_SET_PTRACER): {e}");
             }
         });
     }

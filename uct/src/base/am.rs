@@ -112,7 +112,7 @@ impl AmTable {
     fn report(&self, ep: EpTag, error: Error) {
         match &mut Borrowed::take(&self.on_error).handler {
             Some(handler) => handler(ep, error),
-            None => tracing::warn!(ep = ep.0, %error, "operation failed, and nobody waits for it"),
+            None => tracing::warn!(ep = ep.0, %error, "operation without a completion failed"),
         }
     }
 }

@@ -69,7 +69,7 @@ impl<T> Drop for ThreadBound<T> {
             // SAFETY: dropped once, here, in the thread of the value.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         } else {
-            tracing::warn!("a value of one thread is dropped in another: leaked");
+            tracing::warn!("leaked a thread-bound value that was dropped in another thread");
         }
     }
 }

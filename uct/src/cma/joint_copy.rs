@@ -127,7 +127,10 @@ impl OwnTable {
         let methods = &[AllocMethod::Md];
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let req = AllocReq { methods, access, ..AllocReq::new(size_of::<Table>(), "copies of peers") };
-        let mem = md.alloc(&req).inspect_err(|why| tracing::debug!("no copies of peers: {why}")).ok()?;
+        let mem = md
+            .alloc(&req)
+            .inspect_err(|why| tracing::debug!("joint copies are off, cannot allocate their table: {why}"))
+            .ok()?;
         let at = NonNull::new(mem.addr())?.cast();
         Some(OwnTable { mem, at, known: RefCell::default() })
     }
@@ -305,7 +308,9 @@ impl PeerTable {
             return None;
         }
         let mapped = own.segments().map(Capability { name: Name(name), nonce });
-        let segment = mapped.inspect_err(|why| tracing::debug!("no joint copies with a peer: {why}")).ok()?;
+        let segment = mapped
+            .inspect_err(|why| tracing::debug!("no joint copies with a peer, cannot map its table: {why}"))
+            .ok()?;
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let window = segment.window(addr, size_of::<Table>(), access).ok()?;
         let at = NonNull::new(window.start()).filter(|at| at.cast::<Table>().is_aligned())?;
@@ -431,7 +436,9 @@ impl PeerCopies {
         if let Some((comp, _, result)) = self.finish(peer, LAST_WAIT) {
             return Some((comp, result));
         }
-        tracing::warn!("a stopped process may still copy for an endpoint that is dropped");
+        tracing::warn!(
+            "joint copy abandoned: the stopped peer process may still copy for the closed endpoint"
+        );
         self.waits.set(false);
         let copy = self.unfinished.borrow_mut().take()?;
         self.given_up.set(self.given_up.get() | 1 << copy.slot);

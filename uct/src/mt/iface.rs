@@ -121,7 +121,7 @@ impl Shared {
     pub(super) fn lock_for_drop(&self) -> Option<RecursiveGuard<'_>> {
         let guard = self.lock.enter_unless_orphaned(|| self.pid != proc::pid());
         if guard.is_none() {
-            tracing::warn!("an object of an interface that this thread cannot enter is dropped: leaked");
+            tracing::warn!("leaked an object: this thread may not enter its interface");
         }
         guard
     }

@@ -137,7 +137,7 @@ impl Iface {
 impl crate::worker::Progress for Iface {
     fn progress(&self, max: usize) -> usize {
         self.progress_or_unseen(max).unwrap_or_else(|error| {
-            tracing::debug!(%error, "a shared interface is not progressed");
+            tracing::debug!(%error, "cannot progress a shared interface");
             0
         })
     }

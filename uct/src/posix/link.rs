@@ -98,7 +98,7 @@ impl Wake {
                 wake.signal().inspect_err(warn).is_ok()
             }
             None => {
-                tracing::warn!("a peer wants to be woken by something that is not a socket: it is not woken");
+                tracing::warn!("the peer's wake-up descriptor is not a socket: it will not be woken");
                 true
             }
         }

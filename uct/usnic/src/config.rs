@@ -72,8 +72,8 @@ pub struct Config {
 /// Doublings of the time between two requests to connect, at most.
 pub(crate) const MOST_HELLO_DOUBLINGS: u32 = 6;
 
-/// Tries that together take at least `ns`, of which the first waits for `first`, and each for twice as long
-/// as the one before, up to so many doublings.
+/// Number of tries, of which the first waits `first` ns and each next twice as long up to `doublings`
+/// doublings, that together take at least `ns`.
 pub(crate) fn tries_within(ns: u64, first: u64, doublings: u32) -> u32 {
     let (mut waited, mut tries) = (0, 0);
     while waited < ns {

@@ -2,9 +2,9 @@
 //! are paced until it has recovered, and it grows by what is acknowledged (RFC 5681, and RFC 9002 for the
 //! pace).
 //!
-//! Where a queue stands, which the round-trip time tells, a loss halves the window. Where none does, each
-//! lost segment takes one from it, down to half: the window shrinks by the share that is lost, as RFC 8257
-//! has it for marks. A path that loses by chance then keeps what gets through.
+//! If the round-trip time shows a standing queue, a loss halves the window. Otherwise each lost segment
+//! shrinks it by one, down to half: the window shrinks in proportion to the loss rate, as RFC 8257 does for
+//! ECN marks. A path with random loss thus keeps its goodput.
 
 use crate::config::Config;
 use crate::seq::Seq;
@@ -137,10 +137,10 @@ impl Congestion {
         }
     }
 
-    /// Takes a loss. Where a queue stood, halves the window once per round trip; again in a recovery if what
-    /// it sends is lost too: a window that does not shrink would be sent, and lost, at each timer. Else takes
-    /// one from the window, down to half in one recovery; halves it if a timer tells that a segment was lost
-    /// that was sent again. Returns whether a recovery begins, or halves the window again.
+    /// Handles a loss. With a standing queue: halves the window once per round trip, and again in a recovery
+    /// if a retransmission is lost. Otherwise: shrinks the window by one, down to half in one recovery, and
+    /// halves it if a retransmitted segment times out. Returns whether a recovery began or the window was
+    /// halved again.
     pub fn on_loss(&mut self, loss: Loss) -> bool {
         let recovers = self.recovery_end.is_some_and(|end| loss.seq.is_before(end));
         let halves = loss.had_queue() || (loss.again && loss.by_timer);
@@ -181,8 +181,8 @@ impl Congestion {
         self.resent = self.resent.saturating_add(1);
     }
 
-    /// Takes the peer's word that so many segments were sent again for nothing. If all of the recovery were,
-    /// the window is as before it (as RFC 4015 has it). Returns whether it is.
+    /// Handles the peer's count of spurious retransmissions. If all of this recovery were spurious, restores
+    /// the window (RFC 4015). Returns whether it did.
     pub fn on_needless(&mut self, count: u32) -> bool {
         // Of an earlier recovery: nothing has been sent again in this one.
         if self.resent == 0 {

@@ -74,7 +74,7 @@ impl Iface {
     pub(crate) fn report_error(&self, tag: EpTag, error: Error) {
         let ep = self.eps.borrow().get(&tag.0).copied();
         let Some(((call, arg), ep)) = self.on_error.zip(ep) else {
-            return tracing::warn!("an operation failed, and nobody waits for it: {error}");
+            return tracing::warn!("operation without a completion failed: {error}");
         };
         // SAFETY: the handler is the program's, and the endpoint has not been destroyed.
         let answer = unsafe { call(arg, ep, error.status().into()) };

@@ -299,7 +299,9 @@ impl Ep {
         if thread.is_none() {
             match FlushThread::spawn(self.shared.clone()) {
                 Ok(started) => *thread = Some(started),
-                Err(error) => tracing::warn!("datagrams leave in calls only, as there is no thread: {error}"),
+                Err(error) => tracing::warn!(
+                    "cannot start the thread that sends queued datagrams, calls send them: {error}"
+                ),
             }
         }
         if let Some(thread) = &*thread {

@@ -1,4 +1,4 @@
-//! A thread that lets datagrams leave which have been reported but found no room at the receiver, while the
+//! A thread that sends datagrams that were reported complete but found no room at the receiver, while the
 //! program makes no calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Operations that wait before they start. Their lists are their own, as those of a call are the caller's.
+//! Operations that wait before they start: they own copies of the lists that the call passed.
 
 use std::ffi::c_void;
 

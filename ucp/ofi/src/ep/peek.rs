@@ -1,4 +1,4 @@
-//! Looks at messages that have arrived: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`.
+//! Peeks at messages that have arrived: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`.
 
 use std::ffi::c_void;
 

@@ -90,7 +90,7 @@ pub(crate) unsafe fn open(
         return Err(Errno::INVAL);
     }
     if info.caps & flags::DIRECTED_RECV != 0 {
-        tracing::error!("fi_scalable_ep: FI_DIRECTED_RECV is not there with scalable endpoints");
+        tracing::error!("fi_scalable_ep: FI_DIRECTED_RECV is not supported by scalable endpoints");
         return Err(Errno::INVAL);
     }
     let mut made = Sep {

@@ -1,5 +1,5 @@
-//! Shared receive contexts: receives that several endpoints take. A completion is that of the endpoint whose
-//! message it is.
+//! Shared receive contexts: several endpoints take their receives from one. The completion goes to the queue
+//! of the endpoint that got the message.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -1,5 +1,5 @@
-//! Shared transmit contexts. Each endpoint has its own queues of the devices and its own room for operations:
-//! what it shares with others by such a context is its name.
+//! Shared transmit contexts. Only the object is shared: each endpoint keeps its own device queues and its own
+//! limit of operations.
 
 use std::ffi::{c_int, c_void};
 

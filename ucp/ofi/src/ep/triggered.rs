@@ -1,5 +1,5 @@
-//! Operations with the flag `FI_TRIGGER`: each waits for the counter that its context names. Its end is that
-//! of every other operation.
+//! Operations with the flag `FI_TRIGGER`: each waits for the counter that its context names. It completes
+//! like any other operation.
 
 use std::sync::atomic::Ordering;
 

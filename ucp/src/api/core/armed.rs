@@ -2,7 +2,8 @@
 
 use ucs::time::Nanos;
 
-/// Events that the armed descriptor, and the program's own timer, tell of. Anything else needs a wake-up.
+/// Events that end the program's sleep by themselves: on the armed descriptor or by its timer. Others must
+/// signal the worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ArmedFor {
     /// Operations waited for resources of lanes, which are armed for them.

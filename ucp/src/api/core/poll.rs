@@ -1,4 +1,5 @@
-//! Polls of a worker's interfaces: the fast poll, which most calls of progress end with, and the whole one.
+//! Polls of a worker's interfaces: the fast poll, after which most calls of progress return, and the full
+//! one.
 
 use ucs::time::Nanos;
 use uct::api::{Iface as _, PollOne};
@@ -23,9 +24,9 @@ pub(crate) enum FastPoll {
 
 /// Work that a fast poll leaves.
 pub(crate) enum PollWork {
-    /// The whole poll.
+    /// The full poll.
     All,
-    /// An interface, its events so far, and the number of following interfaces not yet polled.
+    /// Continues at `iface`, which had `had` events; `left` interfaces after it are not polled yet.
     From { iface: usize, had: usize, left: usize },
     /// The events of a received message.
     Events,

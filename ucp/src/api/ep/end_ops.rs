@@ -99,7 +99,11 @@ impl WorkerCore {
         }
         // A peer may end its own connections only.
         if !is_same_worker(self.engine.peers(), peer, ep.peer()) || !is_current(self, &ep) {
-            tracing::debug!(peer = peer.0, connection, "a peer says that it has closed what is not its own");
+            tracing::debug!(
+                peer = peer.0,
+                connection,
+                "ignored a close of a connection that does not belong to the peer"
+            );
             return None;
         }
         let error = Error::of_peer(ep.peer(), PeerError::Closed);

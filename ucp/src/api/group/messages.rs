@@ -142,7 +142,7 @@ impl GroupMessages {
             return tracing::debug!(
                 peer = from.0,
                 rank,
-                "dropped a group's message: its sender has another rank"
+                "dropped a group message: the sender is not that rank"
             );
         }
         if data.len() != len {

@@ -414,7 +414,10 @@ fn permitted(addr: *mut u8, len: usize, access: Access) -> Access {
         Access::empty()
     };
     if permitted != access {
-        tracing::debug!(len, "the pages permit {permitted:?} of {access:?}");
+        tracing::debug!(
+            len,
+            "access of peers reduced from {access:?} to {permitted:?}: the pages do not permit more"
+        );
     }
     permitted
 }

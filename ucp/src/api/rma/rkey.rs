@@ -48,7 +48,11 @@ impl Ep {
         let lane = of_lane.and_then(|(_, key, _)| {
             let lane = &core.ifaces[usize::from(self.state().lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
-            unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
+            unpacked
+                .inspect_err(|e| {
+                    tracing::debug!("cannot unpack the peer's key on its lane, uses packets: {e}")
+                })
+                .ok()
         });
         let mapped_at = lane.as_ref().and_then(|key| {
             let lane = &core.ifaces[usize::from(self.state().lane()?.0)];

@@ -64,7 +64,7 @@ impl Worker {
                 return;
             }
         }
-        tracing::debug!("operations go on in a closed worker");
+        tracing::debug!("close: operations are still running after cancel");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::wire::{Features, RawAddr};
 /// State of a lane.
 #[derive(Debug)]
 pub struct Lane {
-    /// Its lifecycle, the progress of the HANDSHAKE exchange, and flags.
+    /// Lifecycle, progress of the HANDSHAKE exchange, and flags.
     pub state: PeerState,
     /// Wire of its packets now.
     pub wire: WireId,

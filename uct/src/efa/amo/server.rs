@@ -176,7 +176,7 @@ impl<D: Dev> Server<D> {
                 Some(ah)
             }
             Err(error) => {
-                tracing::warn!(%gid, %error, "an atomic operation is not answered");
+                tracing::warn!(%gid, %error, "cannot answer an atomic operation: no address handle");
                 None
             }
         }
@@ -199,7 +199,7 @@ impl<D: Dev> Server<D> {
                 self.send(Sent::Response { to, response, sends: sends + 1 });
             }
             (Sent::Response { to, .. }, status) => {
-                tracing::warn!(gid = %to.gid, ?status, "an atomic operation is not answered");
+                tracing::warn!(gid = %to.gid, ?status, "cannot answer an atomic operation: the response was not delivered");
             }
         }
     }
@@ -252,7 +252,9 @@ pub(super) fn serve<D: Dev>(mut server: Server<D>) {
     while !shared.stop.load(Ordering::Acquire) {
         let events = match server.step() {
             Ok(events) => events,
-            Err(error) => return tracing::warn!(%error, "atomics are no longer carried out"),
+            Err(error) => {
+                return tracing::warn!(%error, "the atomics thread ends: peers' atomic operations will fail");
+            }
         };
         if shared.is_watching() && Instant::now() >= next_tick {
             server.tick();
@@ -275,7 +277,7 @@ pub(super) fn serve<D: Dev>(mut server: Server<D>) {
         let Some(arrived) = server.cq.event_fd() else { return };
         let time = shared.is_watching().then(|| next_tick.saturating_duration_since(Instant::now()));
         if let Err(error) = wait_readable(&[arrived, shared.wake.as_fd()], time) {
-            return tracing::warn!(%error, "atomics are no longer carried out");
+            return tracing::warn!(%error, "the atomics thread ends: peers' atomic operations will fail");
         }
         let _ = shared.wake.clear();
     }

@@ -108,11 +108,11 @@ pub(crate) fn load_or_measure<'a>(
         Ok(kept) if kept.covers(found.clone()) => return Ok(Some(kept)),
         Ok(_) | Err(CacheError::None(_)) => {}
         Err(CacheError::NoPlace) => return Err(OpenError::Config(CacheError::NoPlace.to_string())),
-        Err(why) => tracing::warn!("measured costs are measured again: {why}"),
+        Err(why) => tracing::warn!("costs are measured again, the kept ones cannot be used: {why}"),
     }
     let measured = Calibration::measure(found);
     if let Err(why) = measured.save(config) {
-        tracing::warn!("measured costs are not kept: {why}");
+        tracing::warn!("cannot save measured costs: {why}");
     }
     Ok(Some(measured))
 }

@@ -149,7 +149,9 @@ impl RemoteDevice {
             let slot = self.copy_slot(copy.slot);
             match self.await_peer(slot, LAST_WAIT) {
                 PeerState::Busy => {
-                    tracing::warn!("a stopped peer may still copy into a request given up");
+                    tracing::warn!(
+                        "joint copy abandoned: the stopped peer process may still write to the request's memory"
+                    );
                     self.given_up.fetch_or(1 << copy.slot, Relaxed);
                 }
                 _ => joint::close(&slot.word),

@@ -46,9 +46,9 @@ impl Admission {
         admitted
     }
 
-    /// Whether a datagram may come from there: one of a connection only from its peer's address, or from
-    /// another port there that the peer has told to be of a flow; a request to connect only from the address
-    /// that the peer's name says.
+    /// Whether a datagram may come from this address. A datagram of a connection must come from its peer's
+    /// address or from a port that the peer announced for a flow; a request to connect must come from the
+    /// address in the peer's name.
     pub fn admits(&mut self, (state, module): (&State, &Module), from: SocketAddr, datagram: &[u8]) -> bool {
         let admitted = match usnic::claimed_source(datagram) {
             None => false,

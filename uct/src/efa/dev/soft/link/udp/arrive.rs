@@ -135,7 +135,7 @@ impl Sink for State {
             );
         } else if let Some(peer) = self.peers.get(&ep).filter(|peer| peer.outstanding != 0 && !peer.was_left)
         {
-            tracing::warn!("requests to {} (fe80::{node:x}) end: {}", peer.addr, cause_of(why));
+            tracing::warn!("connection to {} (fe80::{node:x}) lost: {}", peer.addr, cause_of(why));
         }
         self.end_peer(ep, status);
     }

@@ -56,8 +56,8 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Says goodbye when peers were sent all that they wait for, or half of the time is over. True when they
-    /// have acknowledged it, or all of the time is over. The NIC's thread receives meanwhile.
+    /// Sends BYE once everything queued for peers is sent, or half of the time is over. True once peers have
+    /// acknowledged it, or all of the time is over. The NIC's thread receives meanwhile.
     fn is_over(&mut self, waited: Duration) -> bool {
         let mut nic = match self.udp.0.nic.try_lock() {
             Ok(nic) => nic,

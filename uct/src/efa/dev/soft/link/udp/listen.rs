@@ -19,9 +19,9 @@ pub(super) fn bind(ip: IpAddr, (first, last): (u16, u16), config: SocketConfig) 
     Err(failed.unwrap_or_else(|| OpenError::Config("SOFTEFA_UDP_PORTS names no port".into())))
 }
 
-/// The local address of the sockets. On a host with several, the one that peers are told is meant: datagrams
-/// leave from it. One that this host does not have is of a network in between that translates addresses; so
-/// is one with a port that the device does not listen at.
+/// The address to bind. On a host with several addresses it is the advertised one, so that datagrams leave
+/// from it. If the advertised address is not local, or has a port that the device does not bind, a NAT is in
+/// between and the chosen address is used.
 pub(super) fn bind_addr(chosen: Local, config: &UdpConfig) -> Result<Local, OpenError> {
     let Ok(told) = config.address.parse::<Advertised>() else { return Ok(chosen) };
     let (first, last) = config.ports;

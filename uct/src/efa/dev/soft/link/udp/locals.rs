@@ -1,5 +1,5 @@
-//! Delivery to the queue pairs of this process: what arrives over UDP goes the way of a message between two
-//! processes of one host, so that credits, keys and lengths are checked in one place.
+//! Delivery to queue pairs of this process: data that arrives over UDP takes the path of a message between
+//! two processes of one host, so credits, keys and lengths are checked in one place.
 
 #![allow(unsafe_code)]
 

@@ -404,7 +404,7 @@ impl Udp {
     }
 }
 
-/// Time between two looks at a silent peer, of which all together take as long as it is waited for.
+/// Keepalive interval such that all probes together take `timeout`.
 fn keepalive(timeout: u64) -> u64 {
     timeout / u64::from(Config::default().probes + 2)
 }

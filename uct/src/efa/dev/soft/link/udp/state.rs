@@ -145,7 +145,7 @@ impl State {
     fn follow_new(&mut self, iid: u64, from: SocketAddr) -> bool {
         let Some(node) = node_of(iid) else { return false };
         if let Err(why) = self.nodes.learn(node, from) {
-            tracing::warn!("a device is not heard: {why}");
+            tracing::warn!("datagrams of a peer device are dropped: {why}");
             return false;
         }
         self.last_sender = (iid, from);

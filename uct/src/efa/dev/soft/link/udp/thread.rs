@@ -11,7 +11,7 @@ use ucs::sys::thread::spawn_masked;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// A program that has not polled for so long, ns, computes or sleeps.
+/// Time without a poll after which the thread takes over the NIC, ns.
 pub(super) const AWAY_NS: u64 = 200_000;
 /// Time between two looks at a program that polls.
 const LOOK: Duration = Duration::from_millis(2);

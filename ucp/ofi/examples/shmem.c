@@ -1,5 +1,6 @@
 /* OpenSHMEM on libfabric, after the tutorial: two processing elements with a symmetric heap. One endpoint puts and gets
- * everything; counters tell what has ended, and delivery complete makes that mean "visible at the target". */
+ * everything; counters tell what has ended, and delivery complete makes that mean "visible at the target". With the
+ * argument `scalable` one region of the whole address space, with key 0, stands for the heap, and no keys are exchanged. */
 #include "pair.h"
 
 enum { WORDS = 4096, MOST_PIECES = 4 };
@@ -14,6 +15,7 @@ static struct fid_cntr *putcntr, *getcntr;
 static struct fid_mr *mr;
 static fi_addr_t pes[2];
 static uint64_t put_count, get_count;
+static int is_scalable;
 
 /* The symmetric heap: what one has at an offset, the other has at the same. */
 static struct {
@@ -38,7 +40,7 @@ static struct fi_info *find_provider(enum fi_progress progress)
     hints->ep_attr->type              = FI_EP_RDM;
     hints->tx_attr->op_flags          = FI_DELIVERY_COMPLETE;
     hints->domain_attr->data_progress = progress;
-    hints->domain_attr->mr_mode       = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->domain_attr->mr_mode       = is_scalable ? FI_MR_SCALABLE : FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name     = strdup(provider());
     if (fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &found) != 0) {
         found = NULL;
@@ -51,6 +53,12 @@ static void register_heap(void)
 {
     struct target mine;
 
+    if (is_scalable) {
+        OK(fi_mr_reg(domain, NULL, UINT64_MAX, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+        /* Addresses count from null; both processes are of one program. */
+        targets[0] = targets[1] = (struct target){ (uintptr_t)&heap, 0 };
+        return;
+    }
     OK(fi_mr_reg(domain, &heap, sizeof(heap), FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE, 0, 1, 0, &mr, NULL));
     /* A provider with FI_MR_VIRT_ADDR counts from the address, others from the beginning of the region. */
     mine.base = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)&heap : 0;
@@ -193,11 +201,12 @@ static void say(const char *what)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static uint64_t out[WORDS], in[WORDS];
     int other, i;
 
+    is_scalable = argc > 1 && strcmp(argv[1], "scalable") == 0;
     start_pair();
     shmem_init();
     other = 1 - rank;

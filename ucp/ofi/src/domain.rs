@@ -67,6 +67,11 @@ impl Domain {
         self.keys.by_offset && self.caps & ONE_SIDED != 0
     }
 
+    /// Whether memory may be registered that has no pages yet, such as the whole address space.
+    pub(crate) fn takes_unbacked(&self) -> bool {
+        self.keys.unbacked && self.caps & ONE_SIDED != 0
+    }
+
     /// Key of a peer's memory, for operations of an endpoint of the engine.
     // HOT
     #[inline]

@@ -57,9 +57,12 @@ fn access_of(access: u64) -> Access {
 }
 
 /// How the engine registers a region. A local one of a program that chooses keys has none.
-fn params_of(domain: &Domain, access: u64, requested_key: u64) -> Result<MapParams, Errno> {
+fn params_of(domain: &Domain, memory: IoVec, access: u64, requested_key: u64) -> Result<MapParams, Errno> {
     let of_peers = access_of(access);
     let mut params = MapParams::new(of_peers);
+    if domain.takes_unbacked() && (memory.iov_base.is_null() || domain.counts_offsets()) {
+        params = params.unbacked();
+    }
     if of_peers.is_empty() {
         return Ok(params);
     }
@@ -95,7 +98,9 @@ unsafe fn register(
         tracing::error!("fi_mr_reg: flags {flags:#x} or access {access:#x} are not supported");
         return Err(Errno::BADFLAGS);
     }
-    if memory.iov_base.is_null() && memory.iov_len > 0 {
+    // From null to the end is the whole address space, by addresses of the process.
+    let is_whole = memory.iov_len == usize::MAX && domain.takes_unbacked();
+    if memory.iov_base.is_null() && memory.iov_len > 0 && !is_whole {
         return Err(Errno::INVAL);
     }
     let mem = if memory.iov_len == 0 {
@@ -103,7 +108,7 @@ unsafe fn register(
     } else {
         // SAFETY: the program keeps the memory until it closes the region.
         let mapped = unsafe {
-            let params = params_of(domain, access, requested_key)?;
+            let params = params_of(domain, memory, access, requested_key)?;
             domain.context.mem_map_with(memory.iov_base.cast(), memory.iov_len, params)
         };
         Some(mapped.map_err(|error| {

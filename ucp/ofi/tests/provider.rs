@@ -251,6 +251,16 @@ fn memory_of_peers_by_keys_and_offsets_of_the_program() {
     }
 }
 
+/// `FI_MR_SCALABLE`, none, `FI_MR_PROV_KEY`, this with virtual addresses, and all bits.
+#[test]
+fn memory_without_pages_and_the_whole_address_space() {
+    for tls in ["posix", "posix,cma", "efa"] {
+        for mode in ["2", "0", "64", "80", "112"] {
+            run("tests/c/space.c", tls, &[mode]);
+        }
+    }
+}
+
 #[test]
 fn counters_of_what_peers_have_done() {
     for tls in ["posix,cma", "efa"] {
@@ -443,6 +453,7 @@ fn examples_print_the_same_with_each_provider() {
         ("pingpong dgram", "1024 bytes: 50 round trips, data as sent\n"),
         ("mpi", "lock and unlock: as expected\n"),
         ("shmem", "shmem_double_swap: as expected\n"),
+        ("shmem scalable", "shmem_double_swap: as expected\n"),
     ] {
         let Some(expected) = printed_by_example(name, "efa4", "posix") else { return };
         assert!(expected.ends_with(last), "{name}: {expected}");

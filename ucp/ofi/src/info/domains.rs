@@ -55,6 +55,8 @@ pub(crate) struct KeyMode {
     pub own: bool,
     /// Addresses count from the beginning of a region.
     pub by_offset: bool,
+    /// Memory may have no pages when it is registered.
+    pub unbacked: bool,
 }
 
 impl KeyMode {
@@ -62,7 +64,8 @@ impl KeyMode {
     pub(crate) const fn of(mr_mode: i32) -> KeyMode {
         let is_basic = mr_mode & flags::MR_BASIC != 0;
         let (own, by_offset) = (mr_mode & flags::MR_PROV_KEY == 0, mr_mode & flags::MR_VIRT_ADDR == 0);
-        KeyMode { mr_mode, own: own && !is_basic, by_offset: by_offset && !is_basic }
+        let unbacked = mr_mode & flags::MR_ALLOCATED == 0 && !is_basic;
+        KeyMode { mr_mode, own: own && !is_basic, by_offset: by_offset && !is_basic, unbacked }
     }
 }
 

@@ -275,8 +275,8 @@ impl Hints {
 
     /// Whose keys and addresses of memory the caller can deal with, best first.
     pub(super) fn key_modes(&self) -> Vec<KeyMode> {
-        const BASIC: KeyMode = KeyMode { mr_mode: flags::MR_BASIC, own: false, by_offset: false };
-        const SCALABLE: KeyMode = KeyMode { mr_mode: flags::MR_SCALABLE, own: true, by_offset: true };
+        const BASIC: KeyMode = KeyMode::of(flags::MR_BASIC);
+        const SCALABLE: KeyMode = KeyMode::of(flags::MR_SCALABLE);
         let is_before_1_5 = self.version < version(1, 5);
         let hint = self.domain.filter(|_| !self.all_attributes).map(|hint| hint.mr_mode);
         let named = hint.unwrap_or(flags::MR_UNSPEC);

@@ -12,12 +12,20 @@ pub struct MapParams {
     pub(super) base: Option<u64>,
     pub(super) only_packets: bool,
     pub(super) is_counted: bool,
+    pub(super) is_unbacked: bool,
 }
 
 impl MapParams {
     /// Memory that peers may access in this way, by every method.
     pub fn new(access: Access) -> MapParams {
-        MapParams { access, key: None, base: None, only_packets: false, is_counted: false }
+        MapParams {
+            access,
+            key: None,
+            base: None,
+            only_packets: false,
+            is_counted: false,
+            is_unbacked: false,
+        }
     }
 
     /// Gives the memory a key of the program, of which peers make a remote key by
@@ -43,5 +51,12 @@ impl MapParams {
     /// Counts what peers do with the memory ([`Mem::served`](crate::Mem::served)). Registered with no device.
     pub fn counted(self) -> MapParams {
         MapParams { is_counted: true, only_packets: true, ..self }
+    }
+
+    /// Permits pages that are not there now: what a peer names is looked at when it does, by a system call
+    /// unless all pages were there from the beginning. Registered with no device. The null address then is
+    /// the beginning of the address space, and a length of [`usize::MAX`] all of it.
+    pub fn unbacked(self) -> MapParams {
+        MapParams { is_unbacked: true, only_packets: true, ..self }
     }
 }

@@ -106,6 +106,8 @@ pub struct Mem {
     regs: Registrations,
     /// Operations of peers on it, if they are counted.
     counts: Option<Arc<RegionCounts>>,
+    /// Pages were not there when it was registered.
+    is_late: bool,
     /// Keeps the mapping of imported memory, behind its registrations.
     _mapping: Option<Rkey>,
 }
@@ -198,15 +200,28 @@ impl Mem {
         params: MapParams,
         regs: Registrations,
     ) -> Result<Mem, MemError> {
+        // The null byte is no memory.
+        let skipped = usize::from(params.is_unbacked && addr.is_null());
+        let (addr, len) = (addr.wrapping_add(skipped), len.saturating_sub(skipped));
         if len == 0 {
             return Err(MemError::BadRange);
         }
         // A domain that has allocated it has done so for this access.
         let access = if regs.is_empty() { permitted(addr, len, params.access) } else { params.access };
-        // SAFETY: the caller's contract includes that of a region.
-        let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
+        let is_late = params.is_unbacked && access != params.access;
+        let access = if is_late { params.access } else { access };
+        let region = match is_late {
+            // SAFETY: the caller's contract includes that of a region.
+            true => unsafe { Region::unbacked(addr, len, access) },
+            // SAFETY: as above.
+            false => unsafe { Region::new(addr, len, access) },
+        };
+        let region = region.ok_or(MemError::BadRange)?;
         let region = match params.base {
-            Some(base) => region.named_from(base).ok_or(MemError::BadRange)?,
+            Some(base) => {
+                let base = base.checked_add(skipped as u64).ok_or(MemError::BadRange)?;
+                region.named_from(base).ok_or(MemError::BadRange)?
+            }
             None => region,
         };
         let (key, regs) = if params.only_packets {
@@ -221,7 +236,7 @@ impl Mem {
             domains.memory.count(key, counts.clone());
         }
         let base = region.addr();
-        let made = Mem { domains, key, addr, base, len, access, regs, counts, _mapping: None };
+        let made = Mem { domains, key, addr, base, len, access, regs, counts, is_late, _mapping: None };
         match params.key {
             Some(key) if !made.domains.memory.add_device_key(made.key, DomainId::PROGRAM, key.into()) => {
                 Err(MemError::KeyInUse { key })
@@ -387,7 +402,9 @@ impl Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        self.domains.withdraw(self.key, (self.addr, self.len), &self.regs);
+        // Other memory of the program may lie in such a range, as in that of the whole address space.
+        let len = if self.is_late { 0 } else { self.len };
+        self.domains.withdraw(self.key, (self.addr, len), &self.regs);
         while self.regs.pop().is_some() {}
     }
 }

@@ -45,6 +45,8 @@ pub struct Region {
     base: u64,
     len: usize,
     access: Access,
+    /// Access to pages that may not be there: each piece is looked at before it is used.
+    late: Access,
 }
 
 // SAFETY: `new` promises that the bytes may be used from whichever threads drive engines.
@@ -61,7 +63,16 @@ impl Region {
     /// the peers on when.
     pub unsafe fn new(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
         ptr.addr().checked_add(len)?;
-        Some(Region { ptr: NonNull::new(ptr)?, base: ptr.addr() as u64, len, access })
+        Some(Region { ptr: NonNull::new(ptr)?, base: ptr.addr() as u64, len, access, late: Access::empty() })
+    }
+
+    /// The `len` bytes at `ptr`, for `access` by peers, some of which are not there now: the pages of each
+    /// piece that a peer names are asked of the system. `None` if `ptr` is null or the range wraps.
+    /// # Safety
+    /// As for [`Region::new`], of the pages that are there: what a peer uses stays there meanwhile.
+    pub unsafe fn unbacked(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
+        // SAFETY: nobody has access to the region without the look at its pages.
+        Some(Region { late: access, ..unsafe { Region::new(ptr, len, Access::empty()) }? })
     }
 
     /// The region, whose first byte peers name by this address. `None` if the range wraps.
@@ -77,7 +88,7 @@ impl Region {
 
     /// First address, length and access.
     pub(super) fn range(&self) -> (u64, u64, Access) {
-        (self.ptr.addr().get() as u64, self.len as u64, self.access)
+        (self.ptr.addr().get() as u64, self.len as u64, self.access | self.late)
     }
 
     /// Returns the piece at the address `addr`, if it lies inside and `need` is permitted.
@@ -87,10 +98,23 @@ impl Region {
         // An address below the region wraps to a huge offset.
         let offset = addr.wrapping_sub(self.base);
         if offset > self.len as u64 || len > self.len as u64 - offset || !self.access.contains(need) {
-            return None;
+            return if self.late.is_empty() { None } else { self.late_span(offset, len, need, region) };
         }
         // SAFETY: offset <= len, checked above, so the result is inside the region or one past its end.
         Some(Span { ptr: unsafe { self.ptr.add(offset as usize) }, len: len as usize, region })
+    }
+
+    /// As [`Region::span`], of a region that may have no pages there.
+    #[cold]
+    #[inline(never)]
+    fn late_span(&self, offset: u64, len: u64, need: Access, region: SlotId) -> Option<Span> {
+        if offset > self.len as u64 || len > self.len as u64 - offset || !self.late.contains(need) {
+            return None;
+        }
+        let ptr = NonNull::new(self.ptr.as_ptr().wrapping_add(offset as usize))?;
+        let writes = need.intersects(Access::WRITE | Access::ATOMIC);
+        let is_there = ucs::mem::rights::populate(ptr.addr().get(), len as usize, writes);
+        is_there.then_some(Span { ptr, len: len as usize, region })
     }
 }
 

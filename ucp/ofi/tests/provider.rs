@@ -385,6 +385,13 @@ fn work_that_waits_for_counters() {
 }
 
 #[test]
+fn work_that_waits_while_its_process_makes_no_call() {
+    for tls in ["posix", "efa"] {
+        run("tests/c/auto_work.c", tls, &[]);
+    }
+}
+
+#[test]
 fn several_contexts_behind_one_address() {
     for tls in ["posix", "efa", "posix,cma,self,efa"] {
         run("tests/c/scalable.c", tls, &["1", "2"]);

@@ -56,6 +56,12 @@ impl SharedWorker {
     /// Starts a thread that progresses this worker. [`io::ErrorKind::Unsupported`] in another mode than
     /// [`ThreadMode::Multi`].
     pub fn spawn_progress(&self) -> io::Result<ProgressThread> {
+        self.spawn_progress_with(|| {})
+    }
+
+    /// Starts such a thread, which calls `after` outside the worker behind each progress call and each sleep:
+    /// for what the progress has made possible.
+    pub fn spawn_progress_with(&self, after: impl FnMut() + Send + 'static) -> io::Result<ProgressThread> {
         if self.mode() != ThreadMode::Multi {
             let why = "a progress thread needs a worker of thread mode multi";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -63,7 +69,7 @@ impl SharedWorker {
         let stop = Arc::new(Stop::default());
         let (worker, until) = (self.clone(), stop.clone());
         let body = move || {
-            if let Err(error) = worker.block_on(poll_fn(|cx| until.poll(cx))) {
+            if let Err(error) = worker.block_on_with(poll_fn(|cx| until.poll(cx)), after) {
                 tracing::warn!(%error, "a progress thread ends early");
             }
         };

@@ -112,7 +112,16 @@ impl Drop for Wait {
 
 impl Shared {
     /// Calls `poll` until it is ready, with progress and sleep between. `poll` goes in by itself.
-    pub(super) fn block_on<T>(self: &Arc<Self>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    pub(super) fn block_on<T>(self: &Arc<Self>, poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+        self.block_on_with(poll, || {})
+    }
+
+    /// As above; calls `after` outside the lock, behind each progress call and sleep.
+    pub(super) fn block_on_with<T>(
+        self: &Arc<Self>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        mut after: impl FnMut(),
+    ) -> T {
         let follower = Follower::current();
         let shared = Arc::downgrade(self);
         let waker = Waker::from(Arc::new(Parker { follower: follower.clone(), shared }));
@@ -132,6 +141,7 @@ impl Shared {
             } else {
                 follower.park();
             }
+            after();
         }
     }
 

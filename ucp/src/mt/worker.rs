@@ -315,6 +315,17 @@ impl SharedWorker {
         Ok(self.shared.block_on(|cx| future.as_mut().poll(cx)))
     }
 
+    /// As [`SharedWorker::block_on`]; calls `after` outside the worker, behind each progress call and sleep.
+    pub(super) fn block_on_with<F: Future>(
+        &self,
+        future: F,
+        after: impl FnMut(),
+    ) -> Result<F::Output, Error> {
+        drop(self.shared.enter_to_look()?);
+        let mut future = pin!(future);
+        Ok(self.shared.block_on_with(|cx| future.as_mut().poll(cx), after))
+    }
+
     start! {
         /// Receives a message that matches `matching`: [`Worker::recv`].
         recv [B: RecvData + Send] (matching: Match, buf: B) RecvRequest<B>; |e| else (Err(e), buf);

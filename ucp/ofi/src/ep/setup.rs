@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ucp::mt::{ProgressThread, SharedWorker};
+
 use super::connection::{self, Connection};
 use super::ep_fid::EpFid;
 use super::remote_writes::{KEPT, SHARED_RX};
@@ -86,6 +88,22 @@ pub(crate) unsafe fn store_name(from: &[u8], name: *mut c_void, len: *mut usize)
     Ok(())
 }
 
+/// Starts the thread that makes progress of an endpoint, and starts deferred work which is due then. The
+/// endpoint ends it before its domain can be closed.
+fn spawn_progress(domain: &Domain, shared: &SharedWorker) -> Result<ProgressThread, Errno> {
+    struct OfThread(*const Domain);
+    // SAFETY: threads of the mode that has such a thread use a domain at the same time.
+    unsafe impl Send for OfThread {}
+    impl OfThread {
+        fn run_work(&self) {
+            // SAFETY: a domain is not closed before its endpoints, which end their threads first.
+            unsafe { &*self.0 }.run_work();
+        }
+    }
+    let of_thread = OfThread(domain);
+    shared.spawn_progress_with(move || of_thread.run_work()).map_err(|_| Errno::NOMEM)
+}
+
 /// Opens an endpoint.
 /// # Safety
 /// `info` is null or a whole tree; `to` is null or can be written.
@@ -133,7 +151,7 @@ pub(super) unsafe fn open_any(
         _ => unsafe { shared.with(|plain| name_of(plain, domain.name_form)) }.map_err(Errno::from)??,
     };
     let progress_thread = match domain.has_progress_thread {
-        true => Some(shared.spawn_progress().map_err(|_| Errno::NOMEM)?),
+        true => Some(spawn_progress(domain, &shared)?),
         false => None,
     };
     let size = |size: usize| if size == 0 { 1 } else { size };

@@ -94,7 +94,8 @@ unsafe fn register(
 ) -> Result<c_int, Errno> {
     // SAFETY: this function's contract.
     let domain: &Domain = unsafe { checked(fid) }?;
-    if flags != 0 || access & !KNOWN != 0 {
+    // Counters of a region need no flag in a domain that counts what peers do.
+    if flags & !(domain.caps & flags::RMA_EVENT) != 0 || access & !KNOWN != 0 {
         tracing::error!("fi_mr_reg: flags {flags:#x} or access {access:#x} are not supported");
         return Err(Errno::BADFLAGS);
     }

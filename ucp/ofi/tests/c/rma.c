@@ -158,7 +158,9 @@ static void open_all(int threading, int data_progress, int mr_mode, uint64_t eve
         OK(fi_mr_reg(domain, words, WORDS * 8, FI_SEND, 0, own_key, 0, &mr[1], NULL));
         OK(fi_close(&mr[1]->fid));
     }
-    OK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, 0, &mr[1], NULL));
+    CHECK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, FI_RMA_EVENT | FI_MORE, &mr[1], NULL) == -FI_EBADFLAGS);
+    CHECK(events || fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, FI_RMA_EVENT, &mr[1], NULL) == -FI_EBADFLAGS);
+    OK(fi_mr_reg(domain, words, WORDS * 8, access, 0, 5, events, &mr[1], NULL));
     if (events) {
         int n;
         OK(fi_cntr_open(domain, NULL, &region_reads, NULL));

@@ -304,7 +304,7 @@ fn poll_sets_and_wait_sets() {
     let Some(program) = compiled("tests/c/sets.c") else { return };
     for tls in ["posix", "efa"] {
         let mut run = command(&program, tls);
-        run.env("UCX_LOG_LEVEL", "error");
+        run.arg(tls).env("UCX_LOG_LEVEL", "error");
         let output = end_of(spawn(run), 180);
         let text = text(&output);
         // A set takes each object for what it is.

@@ -139,9 +139,21 @@ pub(crate) const OPT_FI_HMEM_P2P: i32 = 8;
 /// `FI_HMEM_P2P_REQUIRED`.
 pub(crate) const HMEM_P2P_REQUIRED: i32 = 1;
 pub(crate) const OPT_EFA_RNR_RETRY: i32 = -(0xefa << 16);
-/// Of later releases: `FI_OPT_CUDA_API_PERMITTED` and `FI_OPT_SHARED_MEMORY_PERMITTED`.
+/// Of later releases, from `FI_OPT_CUDA_API_PERMITTED` on.
 pub(crate) const OPT_CUDA_API_PERMITTED: i32 = 10;
 pub(crate) const OPT_SHARED_MEMORY_PERMITTED: i32 = 11;
+pub(crate) const OPT_MAX_MSG_SIZE: i32 = 12;
+pub(crate) const OPT_MAX_ATOMIC_SIZE: i32 = 15;
+pub(crate) const OPT_INJECT_MSG_SIZE: i32 = 16;
+pub(crate) const OPT_INJECT_ATOMIC_SIZE: i32 = 19;
+pub(crate) const OPT_EFA_EMULATED_READ: i32 = OPT_EFA_RNR_RETRY + 1;
+pub(crate) const OPT_EFA_EMULATED_WRITE: i32 = OPT_EFA_RNR_RETRY + 2;
+pub(crate) const OPT_EFA_EMULATED_ATOMICS: i32 = OPT_EFA_RNR_RETRY + 3;
+pub(crate) const OPT_EFA_USE_DEVICE_RDMA: i32 = OPT_EFA_RNR_RETRY + 4;
+pub(crate) const OPT_EFA_SENDRECV_IN_ORDER_ALIGNED_128_BYTES: i32 = OPT_EFA_RNR_RETRY + 5;
+pub(crate) const OPT_EFA_WRITE_IN_ORDER_ALIGNED_128_BYTES: i32 = OPT_EFA_RNR_RETRY + 6;
+pub(crate) const OPT_EFA_HOMOGENEOUS_PEERS: i32 = OPT_EFA_RNR_RETRY + 7;
+pub(crate) const OPT_EFA_USE_UNSOLICITED_WRITE_RECV: i32 = OPT_EFA_RNR_RETRY + 8;
 
 /// Events of connections.
 pub(crate) const CONNREQ: u32 = 1;

@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::info::{IOV_LIMIT, RMA_IOV_LIMIT};
 
 /// Longest list of elements of one operation, bytes: it fits a packet of every transport.
-const MAX_BYTES: usize = 1024;
+pub(super) const MAX_BYTES: usize = 1024;
 
 /// An atomic operation, as a call describes it.
 pub(super) struct Atomic<'a> {

@@ -2,7 +2,8 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `setup.rs` | opening and closing; options and names |
+//! | `setup.rs` | opening and closing; names |
+//! | `options.rs` | options |
 //! | `bind.rs` | what is bound to an endpoint; enabling |
 //! | `ep_fid.rs` | handles of an endpoint: its own, and aliases |
 //! | `sep.rs` | scalable endpoints and their contexts |
@@ -35,6 +36,7 @@ mod groups;
 mod msg;
 mod multi_recv;
 mod one_sided;
+mod options;
 mod owned_op;
 mod peek;
 mod peers;
@@ -151,6 +153,7 @@ pub(crate) struct Ep {
     multi_recvs: RefCell<Vec<multi_recv::Multi>>,
     /// `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv: AtomicUsize,
+    options: options::Options,
     /// Messages that peeks have claimed.
     claimed: RefCell<Vec<peek::Claimed>>,
     groups: groups::Groups,

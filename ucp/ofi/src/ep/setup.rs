@@ -1,4 +1,4 @@
-//! Opening, binding, enabling and closing of endpoints; their options and names.
+//! Opening, binding, enabling and closing of endpoints; their names.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -10,6 +10,7 @@ use ucp::mt::{ProgressThread, SharedWorker};
 
 use super::connection::{self, Connection};
 use super::ep_fid::EpFid;
+use super::options::Options;
 use super::remote_writes::{KEPT, SHARED_RX};
 use super::stx::Stx;
 use super::{Direction, Ep};
@@ -31,8 +32,8 @@ static FID_OPS: FidOps = refused::fid_ops(close, bind, control);
 pub(super) static EP_OPS: EpOps = EpOps {
     size: size_of::<EpOps>(),
     cancel,
-    getopt,
-    setopt,
+    getopt: super::options::getopt,
+    setopt: super::options::setopt,
     tx_ctx: refused::tx_context,
     rx_ctx: refused::rx_context,
     rx_size_left,
@@ -196,6 +197,7 @@ pub(super) unsafe fn open_any(
         running_tx: Default::default(),
         multi_recvs: RefCell::default(),
         min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
+        options: Options::default(),
         claimed: RefCell::default(),
         groups: Default::default(),
         inject_bufs: RefCell::default(),
@@ -340,60 +342,6 @@ calls! {
             ep.domain().cancel_triggered(ep, context, is_recv)?;
         }
         Ok(0)
-    }
-
-    fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-        let (ep, _) = EpFid::checked(fid)?;
-        let known = match (level, name) {
-            (flags::OPT_ENDPOINT, flags::OPT_CM_DATA_SIZE) => match ep.kind {
-                EpKind::Msg => ucp::SockCm::MAX_DATA,
-                EpKind::Rdm | EpKind::Dgram => 0,
-            },
-            (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) => ep.min_multi_recv.load(Ordering::Relaxed),
-            (flags::OPT_ENDPOINT, flags::OPT_TX_SIZE) => ep.tx.size,
-            (flags::OPT_ENDPOINT, flags::OPT_RX_SIZE) => ep.rx.size,
-            _ => {
-                tracing::debug!("fi_getopt: there is no option {name} of level {level}");
-                return Err(Errno::NOPROTOOPT);
-            }
-        };
-        if read(len)? < size_of::<usize>() {
-            store(len, size_of::<usize>())?;
-            return Err(Errno::TOOSMALL);
-        }
-        store(len, size_of::<usize>())?;
-        store(value.cast::<usize>(), known).map(|()| 0)
-    }
-
-    fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-        let (ep, _) = EpFid::checked(fid)?;
-        if (level, name) == (flags::OPT_ENDPOINT, flags::OPT_MIN_MULTI_RECV) {
-            if len != size_of::<usize>() {
-                return Err(Errno::INVAL);
-            }
-            ep.min_multi_recv.store(read(value.cast::<usize>())?, Ordering::Relaxed);
-            return Ok(0);
-        }
-        let is_on = |needs: usize| match len >= needs {
-            true => Ok(read(value.cast::<u8>())? != 0),
-            false => Err(Errno::INVAL),
-        };
-        let holds = level == flags::OPT_ENDPOINT
-            && match name {
-                // There is no memory of devices, so that nothing is required of it.
-                flags::OPT_FI_HMEM_P2P => {
-                    len >= size_of::<c_int>() && read(value.cast::<c_int>())? != flags::HMEM_P2P_REQUIRED
-                }
-                // The engine sends again as long as its peer lives.
-                flags::OPT_EFA_RNR_RETRY => len >= size_of::<usize>(),
-                flags::OPT_CUDA_API_PERMITTED => is_on(1).is_ok(),
-                flags::OPT_SHARED_MEMORY_PERMITTED => is_on(1)?,
-                _ => {
-                    tracing::debug!("fi_setopt: there is no option {name} of level {level}");
-                    return Err(Errno::NOPROTOOPT);
-                }
-            };
-        if holds { Ok(0) } else { Err(Errno::OPNOTSUPP) }
     }
 
     /// Number of receives that may be started now.

@@ -162,7 +162,7 @@ impl EpKind {
     }
 
     /// Longest message, bytes.
-    pub(super) const fn max_msg(self) -> usize {
+    pub(crate) const fn max_msg(self) -> usize {
         match self {
             EpKind::Rdm | EpKind::Msg => MAX_MSG,
             EpKind::Dgram => MAX_DATAGRAM,

@@ -282,7 +282,73 @@ static void options(void)
     IS(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, 4711, &retries, sizeof(retries)), -FI_ENOPROTOOPT);
 }
 
-int main(void)
+/* Options by their numbers, as the headers may be older than they are. */
+enum { CUDA = 10, SHARED_MEMORY, MAX_MSG, MAX_TAGGED, MAX_RMA, MAX_ATOMIC, INJECT_MSG, INJECT_TAGGED, INJECT_RMA, INJECT_ATOMIC,
+       EFA = -(0xefa << 16), EMULATED_READ = EFA + 1, EMULATED_WRITE, EMULATED_ATOMICS, DEVICE_RDMA, SENDRECV_ORDER, WRITE_ORDER,
+       HOMOGENEOUS, UNSOLICITED };
+
+static int set_bool(int name, int value)
+{
+    bool on = value != 0;
+    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, name, &on, sizeof(on));
+}
+
+static int get_bool(int name)
+{
+    bool on = 0;
+    size_t len = sizeof(on);
+    OK(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, name, &on, &len));
+    CHECK(len == sizeof(on));
+    return on;
+}
+
+static size_t get_size(int name)
+{
+    size_t value = 0, len = 1;
+    IS(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, name, &value, &len), -FI_ETOOSMALL);
+    CHECK(len == sizeof(value));
+    OK(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, name, &value, &len));
+    return value;
+}
+
+static void options_of_later_releases(struct fi_info *info, int is_efa)
+{
+    size_t less = 100, more, len = sizeof(int);
+    int p2p, name;
+
+    for (name = MAX_MSG; name <= INJECT_ATOMIC; name++) {
+        size_t most = name >= INJECT_MSG ? info->tx_attr->inject_size : name == MAX_ATOMIC ? 1024 : info->ep_attr->max_msg_size;
+        CHECK(get_size(name) == most);
+        more = most + 1;
+        IS(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, name, &more, sizeof(more)), -FI_EINVAL);
+        IS(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, name, &less, 4), -FI_EINVAL);
+        OK(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, name, &less, sizeof(less)));
+        CHECK(get_size(name) == less);
+    }
+    OK(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &p2p, &len));
+    CHECK(p2p == FI_HMEM_P2P_DISABLED && len == sizeof(p2p));
+    CHECK(get_size(EFA) == 3);
+    OK(set_bool(CUDA, 0));
+    CHECK(get_bool(CUDA) == 0);
+    OK(set_bool(SHARED_MEMORY, 1));
+    IS(set_bool(SHARED_MEMORY, 0), is_efa ? 0 : -FI_EOPNOTSUPP);
+    CHECK(get_bool(SHARED_MEMORY) == !is_efa);
+    /* The device of the only NIC moves the bytes, if there is one. */
+    CHECK(get_bool(EMULATED_READ) == !is_efa && get_bool(EMULATED_WRITE) == !is_efa && get_bool(EMULATED_ATOMICS) == 1);
+    IS(set_bool(EMULATED_WRITE, 0), -FI_ENOPROTOOPT);
+    IS(set_bool(DEVICE_RDMA, is_efa), 0);
+    IS(set_bool(DEVICE_RDMA, !is_efa), -FI_EOPNOTSUPP);
+    for (name = SENDRECV_ORDER; name <= WRITE_ORDER; name++) {
+        OK(set_bool(name, 0));
+        IS(set_bool(name, 1), -FI_EOPNOTSUPP);
+    }
+    for (name = HOMOGENEOUS; name <= UNSOLICITED; name++) {
+        OK(set_bool(name, 1));
+        CHECK(get_bool(name) == 1);
+    }
+}
+
+int main(int argc, char **argv)
 {
     struct fi_info *hints = fi_allocinfo(), *info;
 
@@ -300,6 +366,7 @@ int main(void)
     full();
     unread();
     options();
+    options_of_later_releases(info, argc > 1 && strcmp(argv[1], "efa") == 0);
     IS(fi_close(&set->fid), -FI_EBUSY);
     OK(fi_close(&ep->fid));
     OK(fi_close(&cq->fid));

@@ -1,8 +1,9 @@
 /* A small MPI on libfabric, after the tutorial's mapping: tagged messages with communicator, rank and tag in the 64 bits
- * that are matched, probes by FI_PEEK, windows by RMA and atomics that a counter follows, locks by messages. */
+ * that are matched, or with the rank as data and receives from one sender; probes by FI_PEEK, of which FI_CLAIM takes the message;
+ * windows by RMA and atomics that a counter follows, locks by messages that come into buffers of FI_MULTI_RECV. */
 #include "pair.h"
 
-enum { TAG_ANY = -1, SOURCE_ANY = -1, CELLS = 1024, CONTROLS = 8 };
+enum { TAG_ANY = -1, SOURCE_ANY = -1, CELLS = 1024, RINGS = 2, RING_BYTES = 256 };
 enum control { LOCK = 1, GRANT, UNLOCK };
 enum event { EVENT_SEND, EVENT_RECV, EVENT_PROBE, EVENT_CONTROL };
 
@@ -12,8 +13,7 @@ struct request {
     enum event event;
     int done, found;
     size_t len;
-    int source, tag;
-    unsigned char control;
+    int source, tag, data;
 };
 
 static struct fi_info *info;
@@ -25,7 +25,7 @@ static struct fid_cq *p2p_cq;
 static struct fid_cntr *rma_cntr;
 static fi_addr_t ranks[2];
 static uint64_t rma_count;
-static struct request controls[CONTROLS];
+static struct request controls[RINGS];
 
 /* The window, and where the other one's is. */
 static struct {
@@ -64,14 +64,15 @@ static void send_control(int to, unsigned char what)
     POST(fi_inject(ep, bytes, sizeof(bytes), ranks[to]));
 }
 
-static unsigned char control_bytes[CONTROLS][2];
+/* Buffers that take one control message behind the other. Each is posted again when it is full. */
+static unsigned char rings[RINGS][RING_BYTES];
 
-static void post_control(int at)
+static void post_ring(int at)
 {
-    struct iovec iov  = { control_bytes[at], 2 };
+    struct iovec iov  = { rings[at], RING_BYTES };
     struct fi_msg msg = { &iov, NULL, 1, FI_ADDR_UNSPEC, &controls[at].context, 0 };
     controls[at].event = EVENT_CONTROL;
-    POST(fi_recvmsg(ep, &msg, FI_COMPLETION));
+    POST(fi_recvmsg(ep, &msg, FI_MULTI_RECV | FI_COMPLETION));
 }
 
 static void give_lock(int to)
@@ -102,12 +103,10 @@ static void on_unlock(void)
     }
 }
 
-static void on_control(int at)
+static void on_control(const unsigned char *bytes)
 {
-    unsigned char what = control_bytes[at][0], from = control_bytes[at][1];
-    post_control(at);
-    switch (what) {
-    case LOCK: on_lock(from); break;
+    switch (bytes[0]) {
+    case LOCK: on_lock(bytes[1]); break;
     case UNLOCK: on_unlock(); break;
     default: granted = 1;
     }
@@ -121,7 +120,12 @@ static void dispatch(const struct fi_cq_tagged_entry *entry)
         return;
     }
     if (request->event == EVENT_CONTROL) {
-        on_control((int)(request - controls));
+        if (entry->flags & FI_RECV) {
+            on_control(entry->buf);
+        }
+        if (entry->flags & FI_MULTI_RECV) {
+            post_ring((int)(request - controls));
+        }
         return;
     }
     request->done   = 1;
@@ -129,6 +133,7 @@ static void dispatch(const struct fi_cq_tagged_entry *entry)
     request->len    = entry->len;
     request->source = (int)(entry->tag >> 32 & 0xffff);
     request->tag    = (int)(uint32_t)entry->tag;
+    request->data   = (int)entry->data;
 }
 
 static void progress(void)
@@ -153,7 +158,7 @@ static void find_provider(void)
     struct fi_info *hints = fi_allocinfo();
 
     hints->mode                       = FI_CONTEXT | FI_CONTEXT2;
-    hints->caps                       = FI_TAGGED | FI_MSG | FI_RMA | FI_ATOMIC;
+    hints->caps                       = FI_TAGGED | FI_MSG | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV;
     hints->ep_attr->type              = FI_EP_RDM;
     hints->domain_attr->threading     = FI_THREAD_ENDPOINT;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -169,6 +174,7 @@ static void mpi_init(void)
     struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
     struct fi_av_attr av_attr = { .type = FI_AV_MAP };
     struct fi_cntr_attr cntr_attr = { .events = FI_CNTR_EVENTS_COMP };
+    size_t least = 2;
     int i;
 
     find_provider();
@@ -181,10 +187,12 @@ static void mpi_init(void)
     OK(fi_ep_bind(ep, &p2p_cq->fid, FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION));
     OK(fi_ep_bind(ep, &rma_cntr->fid, FI_READ | FI_WRITE));
     OK(fi_ep_bind(ep, &av->fid, 0));
+    /* A buffer with less room is full. */
+    OK(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
     OK(fi_enable(ep));
     insert_ranks(ep, av, ranks);
-    for (i = 0; i < CONTROLS; i++) {
-        post_control(i);
+    for (i = 0; i < RINGS; i++) {
+        post_ring(i);
     }
 }
 
@@ -219,8 +227,8 @@ static void mpi_irecv(void *buf, size_t len, int source, int tag, int comm, stru
     POST(fi_trecvmsg(ep, &msg, FI_COMPLETION));
 }
 
-/* Waits for a message without receiving it. */
-static void mpi_probe(int source, int tag, int comm, struct request *request)
+/* Waits for a message without receiving it. With FI_CLAIM it is kept for the receive that claims it by the same request. */
+static void find_message(int source, int tag, int comm, uint64_t claim, struct request *request)
 {
     struct fi_msg_tagged msg = { NULL, NULL, 0, FI_ADDR_UNSPEC, 0, 0, &request->context, 0 };
 
@@ -229,7 +237,7 @@ static void mpi_probe(int source, int tag, int comm, struct request *request)
     do {
         ssize_t ret;
         *request = (struct request){ .event = EVENT_PROBE };
-        ret      = fi_trecvmsg(ep, &msg, FI_PEEK | FI_COMPLETION);
+        ret      = fi_trecvmsg(ep, &msg, FI_PEEK | claim | FI_COMPLETION);
         if (ret == -FI_ENOMSG || ret == -FI_EAGAIN) {
             progress();
             continue;
@@ -237,6 +245,44 @@ static void mpi_probe(int source, int tag, int comm, struct request *request)
         OK(ret);
         wait_for(request);
     } while (!request->found);
+}
+
+static void mpi_probe(int source, int tag, int comm, struct request *request)
+{
+    find_message(source, tag, comm, 0, request);
+}
+
+static void mpi_mprobe(int source, int tag, int comm, struct request *message)
+{
+    find_message(source, tag, comm, FI_CLAIM, message);
+}
+
+/* Receives the message that a probe has claimed. */
+static void mpi_mrecv(void *buf, size_t len, struct request *message)
+{
+    struct iovec iov         = { buf, len };
+    struct fi_msg_tagged msg = { &iov, NULL, 1, FI_ADDR_UNSPEC, 0, 0, &message->context, 0 };
+
+    msg.tag       = match_bits(1, message->source, message->tag);
+    message->done = 0;
+    POST(fi_trecvmsg(ep, &msg, FI_CLAIM | FI_COMPLETION));
+    wait_for(message);
+}
+
+/* The other mapping: the tag alone is matched, the sender by its address, and its rank comes as data. By the endpoint's default
+ * flags the end is reported. */
+static void send_with_rank(const void *buf, size_t len, int to, int tag, struct request *request)
+{
+    *request = (struct request){ .event = EVENT_SEND };
+    POST(fi_tsenddata(ep, buf, len, NULL, (uint64_t)rank, ranks[to], match_bits(2, 0, tag), &request->context));
+}
+
+static void receive_from(void *buf, size_t len, int source, int tag, struct request *request)
+{
+    *request = (struct request){ .event = EVENT_RECV };
+    struct iovec iov         = { buf, len };
+    struct fi_msg_tagged msg = { &iov, NULL, 1, ranks[source], match_bits(2, 0, tag), 0, &request->context, 0 };
+    POST(fi_trecvmsg(ep, &msg, FI_COMPLETION));
 }
 
 static void mpi_barrier(void)
@@ -358,6 +404,39 @@ static void messages(void)
     say("send, probe and receive");
 }
 
+/* A message that is claimed is not found by others; of two senders each is received by its own receive. */
+static void claims_and_senders(void)
+{
+    static unsigned char out[20000], in[20000];
+    struct request sends[2], receives[2], claimed, recv;
+    int other = 1 - rank, i;
+
+    memset(out, 'a' + rank, sizeof(out));
+    mpi_isend(out, sizeof(out), other, 20, 1, &sends[0]);
+    mpi_isend(out, 100, other, 20, 1, &sends[1]);
+    mpi_mprobe(other, 20, 1, &claimed);
+    CHECK(claimed.len == sizeof(out));
+    mpi_irecv(in, sizeof(in), other, 20, 1, &recv);
+    wait_for(&recv);
+    CHECK(recv.len == 100);
+    mpi_mrecv(in, sizeof(in), &claimed);
+    CHECK(claimed.len == sizeof(out) && in[sizeof(in) - 1] == 'a' + other);
+    wait_for(&sends[0]);
+    say("claimed and received");
+    for (i = 0; i < 2; i++) {
+        receive_from(in + i, 1, i, 21, &receives[i]);
+    }
+    for (i = 0; i < 2; i++) {
+        send_with_rank(out, 1, 1 - i, 21, &sends[i]);
+    }
+    for (i = 0; i < 2; i++) {
+        wait_for(&receives[i]);
+        CHECK(receives[i].data == i && in[i] == 'a' + i);
+        wait_for(&sends[i]);
+    }
+    say("received from each sender");
+}
+
 static void windows(void)
 {
     static double mine[CELLS], theirs[CELLS], ones[16];
@@ -416,6 +495,7 @@ int main(void)
     win_create();
     mpi_barrier();
     messages();
+    claims_and_senders();
     windows();
     mpi_barrier();
     exchange("x", &granted, 1);

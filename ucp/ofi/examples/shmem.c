@@ -177,6 +177,17 @@ static double shmem_double_swap(volatile double *dest, double value, int pe)
     return old;
 }
 
+/* Swaps the bits that are set in a mask. */
+static uint64_t masked_swap(volatile uint64_t *dest, uint64_t mask, uint64_t value, int pe)
+{
+    uint64_t old;
+    POST(fi_compare_atomic(ep, &value, 1, NULL, &mask, NULL, &old, NULL, pes[pe], remote(dest, pe), targets[pe].key, FI_UINT64,
+                           FI_MSWAP, NULL));
+    get_count++;
+    OK(fi_cntr_wait(getcntr, get_count, -1));
+    return old;
+}
+
 static void shmem_barrier_all(void)
 {
     static uint64_t barriers;
@@ -237,6 +248,12 @@ int main(int argc, char **argv)
     CHECK(shmem_double_swap(heap.reals, rank + 10.25, other) == other + 0.5);
     shmem_barrier_all();
     CHECK(heap.reals[0] == other + 10.25);
+    heap.longs[0] = 0xff00 + (uint64_t)rank;
+    shmem_barrier_all();
+    CHECK(masked_swap(heap.longs, 0xfff0, 0x1234, other) == 0xff00 + (uint64_t)other);
+    shmem_barrier_all();
+    CHECK(heap.longs[0] == 0x1230 + (uint64_t)rank);
+    say("masked swap");
     say("shmem_double_swap");
     shmem_barrier_all();
     /* The last arrival may still be on its way out of the other process. */

@@ -100,6 +100,7 @@ static void aliases(void)
 {
     struct fi_cq_tagged_entry entry;
     struct fid_ep *alias;
+    struct fid *none;
     char other[512];
     size_t len = sizeof(other);
     uint64_t flags = FI_TRANSMIT;
@@ -107,6 +108,7 @@ static void aliases(void)
 
     IS(fi_ep_alias(ep, &alias, 0), -FI_EINVAL);
     IS(fi_ep_alias(ep, &alias, FI_TRANSMIT | FI_RECV), -FI_EINVAL);
+    IS(fi_alias(&domain->fid, &none, FI_TRANSMIT), -FI_ENOSYS);
     OK(fi_ep_alias(ep, &alias, FI_TRANSMIT | FI_COMPLETION));
     OK(fi_control(&alias->fid, FI_GETOPSFLAG, &flags));
     CHECK(flags == FI_COMPLETION);

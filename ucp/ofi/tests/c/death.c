@@ -1,5 +1,6 @@
 /* The second process dies while the first one sends to it: every operation ends, with an error that names the peer, and
- * calls after that are refused at once. With an argument it sleeps on the descriptor of the queue meanwhile. */
+ * calls after that are refused at once. With the argument "asleep" it sleeps on the descriptor of the queue meanwhile; with
+ * "remote" nothing but the peer's silence tells of its death. */
 #include <poll.h>
 #include <signal.h>
 #include <time.h>
@@ -17,7 +18,7 @@ static struct fid_mr *mr;
 static fi_addr_t addrs[2], peer;
 static unsigned char *window, *bytes;
 static uint64_t mine[2], theirs[2];
-static int sleeps;
+static int sleeps, error_of_death = FI_ECONNRESET;
 
 static void open_all(void)
 {
@@ -94,7 +95,7 @@ static void expect_error(void *context)
     CHECK(error.op_context == context);
     text = fi_cq_strerror(tx, error.prov_errno, error.err_data, NULL, 0);
     snprintf(name, sizeof(name), "the peer of address %d ", (int)peer);
-    CHECK(error.err == FI_ECONNRESET && strncmp(text, name, strlen(name)) == 0);
+    CHECK(error.err == error_of_death && strncmp(text, name, strlen(name)) == 0);
 }
 
 int main(int argc, char **argv)
@@ -103,8 +104,10 @@ int main(int argc, char **argv)
     struct timespec start, now;
     char token = 0;
 
-    (void)argv;
-    sleeps = argc > 1;
+    sleeps = argc > 1 && strcmp(argv[1], "asleep") == 0;
+    if (argc > 1 && strcmp(argv[1], "remote") == 0) {
+        error_of_death = FI_ETIMEDOUT;
+    }
     start_pair();
     open_all();
     meet();
@@ -122,9 +125,9 @@ int main(int argc, char **argv)
     for (at = 0; at < SENDS; at++) {
         expect_error(&sends[at]);
     }
-    CHECK(fi_read(ep, bytes, LEN, NULL, peer, theirs[0], theirs[1], bytes) == -FI_ECONNRESET);
-    CHECK(fi_tsend(ep, bytes, 8, NULL, peer, 7, window) == -FI_ECONNRESET);
-    CHECK(fi_inject(ep, bytes, 8, peer) == -FI_ECONNRESET);
+    CHECK(fi_read(ep, bytes, LEN, NULL, peer, theirs[0], theirs[1], bytes) == -error_of_death);
+    CHECK(fi_tsend(ep, bytes, 8, NULL, peer, 7, window) == -error_of_death);
+    CHECK(fi_inject(ep, bytes, 8, peer) == -error_of_death);
     clock_gettime(CLOCK_MONOTONIC, &now);
     CHECK(now.tv_sec - start.tv_sec < 30);
     OK(fi_close(&ep->fid));

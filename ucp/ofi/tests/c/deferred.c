@@ -128,6 +128,8 @@ static void messages(void)
     struct fi_deferred_work works[2] = { work_at(3, FI_OP_TSEND, &send), work_at(2, FI_OP_TRECV, &recv) };
     struct fi_op_msg hello = { ep, { &from, NULL, 1, self, &hello, 0 }, FI_COMPLETION };
     struct fi_deferred_work immediate = work_at(3, FI_OP_SEND, &hello);
+    struct fi_op_msg late = { ep, { &to, NULL, 1, FI_ADDR_UNSPEC, &late, 0 }, FI_COMPLETION };
+    struct fi_deferred_work receive = work_at(4, FI_OP_RECV, &late);
 
     memset(out, 'a', sizeof(out));
     queue(&works[0]);
@@ -158,6 +160,14 @@ static void messages(void)
     queue(&immediate);
     CHECK(entry_of(rx).op_context == in && entry_of(tx).op_context == &hello);
     CHECK(fi_cntr_read(done) == 3 && fi_cntr_read(sent) == 1);
+    /* A receive without a tag, which is later than its message. */
+    to.iov_base = in;
+    to.iov_len  = 64;
+    queue(&receive);
+    OK(fi_inject(ep, "late", 5, self));
+    nothing();
+    OK(fi_cntr_add(start, 1));
+    CHECK(entry_of(rx).op_context == &late && strcmp(in, "late") == 0 && fi_cntr_read(done) == 4);
     OK(fi_cntr_seterr(start, 0));
     reset();
 }

@@ -40,7 +40,7 @@ static struct fi_info *find(const char *node, const char *service, uint64_t flag
     struct fi_info *hints = fi_allocinfo(), *info;
 
     hints->ep_attr->type          = FI_EP_MSG;
-    hints->caps                   = FI_MSG | FI_TAGGED | FI_RMA;
+    hints->caps                   = FI_MSG | FI_TAGGED | FI_RMA | FI_FENCE;
     hints->domain_attr->mr_mode   = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup("efa4");
     if (like != NULL) {
@@ -110,6 +110,9 @@ static void complete(struct end *of, struct end *other, void *context)
 
 static void exchange(struct end *from, struct end *to, size_t len)
 {
+    struct iovec word = { sent, 1 };
+    struct fi_msg behind = { .msg_iov = &word, .iov_count = 1, .context = &behind };
+    char token;
     size_t at;
 
     for (at = 0; at < len; at++) {
@@ -130,6 +133,15 @@ static void exchange(struct end *from, struct end *to, size_t len)
     OK(fi_write(from->ep, sent, len, NULL, 0, (uintptr_t)received, fi_mr_key(to->mr), &sent));
     complete(from, to, &sent);
     CHECK(memcmp(sent, received, len) == 0);
+    /* A message with FI_FENCE is later than a write. */
+    memset(received, 0, len);
+    OK(fi_recv(to->ep, &token, 1, NULL, 0, &token));
+    OK(fi_write(from->ep, sent, len, NULL, 0, (uintptr_t)received, fi_mr_key(to->mr), &sent));
+    OK(fi_sendmsg(from->ep, &behind, FI_FENCE | FI_COMPLETION));
+    complete(to, from, &token);
+    CHECK(memcmp(sent, received, len) == 0);
+    complete(from, to, &sent);
+    complete(from, to, &behind);
 }
 
 static void names(struct fid_pep *pep, struct fi_info *info)
@@ -148,12 +160,25 @@ static void names(struct fid_pep *pep, struct fi_info *info)
     memcpy(info->src_addr, &name, len);
 }
 
+/* A name of a passive endpoint that is set until it listens. */
+static void set_names(struct fid_pep *pep)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1) }, now;
+    size_t len = sizeof(now);
+    IS(fi_setname(&pep->fid, &name, 3), -FI_EINVAL);
+    OK(fi_setname(&pep->fid, &name, sizeof(name)));
+    OK(fi_getname(&pep->fid, &now, &len));
+    CHECK(now.sin_addr.s_addr == name.sin_addr.s_addr);
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    OK(fi_setname(&pep->fid, &name, sizeof(name)));
+}
+
 int main(void)
 {
     struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD };
     struct fi_info *of_server = find("127.0.0.1", NULL, FI_SOURCE | FI_NUMERICHOST, NULL), *of_client, *none = NULL;
     struct fi_eq_err_entry error = {0};
-    struct sockaddr_in name, peer;
+    struct sockaddr_in name = {0}, peer;
     struct end client, server;
     struct fid_pep *pep;
     struct fid *first;
@@ -170,7 +195,9 @@ int main(void)
     OK(fi_passive_ep(fabric, of_server, &pep, &pep));
     IS(fi_listen(pep), -FI_ENOEQ);
     OK(fi_pep_bind(pep, &eq->fid, 0));
+    set_names(pep);
     OK(fi_listen(pep));
+    IS(fi_setname(&pep->fid, &name, sizeof(name)), -FI_EINVAL);
     IS(fi_listen(pep), -FI_EOPBADSTATE);
     names(pep, of_server);
     of_client = find(NULL, NULL, 0, of_server);
@@ -207,6 +234,8 @@ int main(void)
 
     for (round = 0; round < 2; round++) {
         open_end(&client, of_client);
+        name = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 2 * round) };
+        OK(fi_setname(&client.ep->fid, &name, sizeof(name)));
         OK(fi_connect(client.ep, round == 0 ? of_client->dest_addr : NULL, "hi", 3));
         IS(fi_connect(client.ep, of_client->dest_addr, NULL, 0), -FI_EISCONN);
         CHECK(await(FI_CONNREQ, &event) == 3);
@@ -224,6 +253,7 @@ int main(void)
         len = sizeof(peer);
         OK(fi_getpeer(server.ep, &peer, &len));
         CHECK(memcmp(&name, &peer, sizeof(peer)) == 0);
+        CHECK(name.sin_addr.s_addr == htonl(INADDR_LOOPBACK + 2 * round));
         exchange(&client, &server, 1);
         exchange(&server, &client, 5000);
         exchange(&client, &server, LONG);

@@ -207,7 +207,7 @@ static void whole(void)
             struct iovec iov            = { in, len };
             struct fi_rma_iov remote    = { theirs[0].addr, len, theirs[0].key };
             struct fi_msg_rma msg = { &iov, NULL, 1, peer, &remote, 1, &iov, 0 };
-            OK(fi_readmsg(ep, &msg, FI_FENCE));
+            OK(fi_readmsg(ep, &msg, 0));
             done(FI_RMA | FI_READ, &iov);
         }
         CHECK(memcmp(in, out, len) == 0);
@@ -264,6 +264,54 @@ static void asleep(int with_atomics)
     CHECK(rank == 0 || !with_atomics || words[0] == 20);
     words[0] = 0;
     CHECK(rank == 0 || window[LEN - 1] == (unsigned char)(out[LEN - 1] - 100));
+    meet();
+}
+
+/* Waits for the ends of a write and of an operation behind it, in any order. */
+static void both_done(int is_read)
+{
+    wait_for(tx);
+    wait_for(tx);
+    writes_done++;
+    reads_done += is_read;
+    CHECK(fi_cntr_read(reads) == reads_done && fi_cntr_read(writes) == writes_done);
+}
+
+/* An atomic operation, a read and a message with FI_FENCE find the long write done that was started before them. */
+static void fences(void)
+{
+    uint64_t last = 0;
+    struct iovec end            = { &last, 8 }, word = { out, 1 };
+    struct fi_ioc result        = { &last, 1 };
+    struct fi_rma_ioc remote    = { theirs[0].addr + LEN - 8, 1, theirs[0].key };
+    struct fi_rma_iov far       = { theirs[0].addr + LEN - 8, 8, theirs[0].key };
+    struct fi_msg_atomic atomic = { NULL, NULL, 0, peer, &remote, 1, FI_UINT64, FI_ATOMIC_READ, &last, 0 };
+    struct fi_msg_rma read      = { &end, NULL, 1, peer, &far, 1, &last, 0 };
+    struct fi_msg message       = { &word, NULL, 1, peer, &last, 0 };
+    static char token;
+    size_t at;
+
+    fill(LEN, 40);
+    OK(fi_write(ep, out, LEN, NULL, peer, theirs[0].addr, theirs[0].key, out));
+    OK(fi_fetch_atomicmsg(ep, &atomic, &result, NULL, 1, FI_FENCE));
+    both_done(1);
+    CHECK(memcmp(&last, out + LEN - 8, 8) == 0);
+    meet();
+    fill(LEN, 41);
+    OK(fi_write(ep, out, LEN, NULL, peer, theirs[0].addr, theirs[0].key, out));
+    OK(fi_readmsg(ep, &read, FI_FENCE));
+    both_done(1);
+    CHECK(memcmp(&last, out + LEN - 8, 8) == 0);
+    meet();
+    fill(LEN, 42);
+    OK(fi_recv(ep, &token, 1, NULL, FI_ADDR_UNSPEC, NULL));
+    OK(fi_write(ep, out, LEN, NULL, peer, theirs[0].addr, theirs[0].key, out));
+    OK(fi_sendmsg(ep, &message, FI_FENCE));
+    wait_for(rx);
+    for (at = 0; at < LEN; at++) {
+        CHECK(window[at] == (unsigned char)(out[at] + (1 - 2 * rank) * 100));
+    }
+    both_done(0);
     meet();
 }
 
@@ -469,7 +517,12 @@ static void wait_error(ssize_t started)
 
 static void bad(void)
 {
+    struct region here, refused[3] = { { theirs[0].addr, theirs[0].key ^ 0x5555 }, { theirs[0].addr + LEN - 4, theirs[0].key } };
+    uint64_t one = 1, old = 0, before[WORDS];
+    struct fid_mr *for_reads;
     size_t count;
+    int n;
+    memcpy(before, words, sizeof(before));
     CHECK(fi_atomic(ep, out, 1, NULL, peer, theirs[1].addr, theirs[1].key, FI_DOUBLE, FI_BOR, NULL) == -FI_EOPNOTSUPP);
     CHECK(fi_atomic(ep, out, 1, NULL, peer, theirs[1].addr, theirs[1].key, FI_UINT64, FI_CSWAP, NULL) == -FI_EOPNOTSUPP);
     CHECK(fi_atomic(ep, out, 1, NULL, peer, theirs[1].addr, theirs[1].key, 99, FI_SUM, NULL) == -FI_EOPNOTSUPP);
@@ -480,10 +533,27 @@ static void bad(void)
     CHECK(fi_write(ep, NULL, 8, NULL, peer, theirs[0].addr, theirs[0].key, NULL) == -FI_EINVAL);
     CHECK(fi_writemsg(ep, NULL, 0) == -FI_EINVAL);
     CHECK(fi_write(ep, out, 8, NULL, 12345, theirs[0].addr, theirs[0].key, NULL) == -FI_EINVAL);
-    /* What the peer refuses: a key of nobody, and memory behind the region. */
-    wait_error(fi_read(ep, in, 8, NULL, peer, theirs[0].addr, theirs[0].key ^ 0x5555, in));
-    wait_error(fi_read(ep, in, 8, NULL, peer, theirs[0].addr + LEN - 4, theirs[0].key, in));
+    /* What the peer refuses, of each kind of operation: a key of nobody, memory behind the region, writes to a region for reads. */
+    OK(fi_mr_reg(domain, words, WORDS * 8, FI_REMOTE_READ, 0, 6, 0, &for_reads, NULL));
+    here = (struct region){ mine[1].addr, fi_mr_key(for_reads) };
+    exchange(&here, &refused[2], sizeof(here));
+    for (n = 0; n < 3; n++) {
+        uint64_t at = refused[n].addr, key = refused[n].key;
+        wait_error(fi_write(ep, in, 8, NULL, peer, at, key, in));
+        wait_error(fi_write(ep, in, 4096, NULL, peer, at, key, in));
+        wait_error(fi_writedata(ep, in, 8, NULL, 9, peer, at, key, in));
+        wait_error(fi_atomic(ep, &one, 1, NULL, peer, at, key, FI_UINT64, FI_SUM, in));
+        wait_error(fi_fetch_atomic(ep, &one, 1, NULL, &old, NULL, peer, at, key, FI_UINT64, FI_SUM, in));
+        wait_error(fi_compare_atomic(ep, &one, 1, NULL, &one, NULL, &old, NULL, peer, at, key, FI_UINT64, FI_CSWAP, in));
+        if (n < 2) {
+            wait_error(fi_read(ep, in, 8, NULL, peer, at, key, in));
+        }
+    }
+    OK(fi_read(ep, in, 8, NULL, peer, refused[2].addr, refused[2].key, in));
+    CHECK(wait_for(tx).op_context == in);
+    CHECK(old == 0 && memcmp(words, before, sizeof(before)) == 0);
     meet();
+    OK(fi_close(&for_reads->fid));
 }
 
 int main(int argc, char **argv)
@@ -495,6 +565,7 @@ int main(int argc, char **argv)
     if (argc > 5) {
         asleep(strcmp(argv[5], "served") == 0);
     }
+    fences();
     pieces();
     with_data();
     atomics();

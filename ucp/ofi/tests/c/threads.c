@@ -1,11 +1,14 @@
 /* Threads that count what is written to a region, open and close endpoints, bind counters to regions and close them, and
- * open and close queues and counters of a wait set on which others sleep, at the same time. */
+ * open and close queues and counters of a wait set on which others sleep, at the same time. In other modes than FI_THREAD_SAFE:
+ * two threads share the calls of two endpoints and of their queues, as the mode permits. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 #include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
 
 #include "ends.h"
 
@@ -99,6 +102,143 @@ static void *wait_in_set(void *arg)
     return arg;
 }
 
+enum { MESSAGES = 1500, LEN = 2000, UNDER_WAY = 8 };
+
+/* An endpoint with a queue for each direction, which sends to another one and receives from it. */
+struct side {
+    struct fid_ep *ep;
+    struct fid_cq *tx, *rx;
+    fi_addr_t addr, peer;
+    atomic_int sent, ended, posted, received;
+    unsigned char out[UNDER_WAY][LEN], in[UNDER_WAY][LEN];
+    int number;
+};
+
+static struct side sides[2];
+static enum fi_threading threading;
+
+static void open_side(struct side *side, struct fid_av *av)
+{
+    struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+    char name[512];
+    size_t len = sizeof(name);
+    OK(fi_endpoint(domain, info, &side->ep, NULL));
+    OK(fi_cq_open(domain, &cq_attr, &side->tx, NULL));
+    OK(fi_cq_open(domain, &cq_attr, &side->rx, NULL));
+    OK(fi_ep_bind(side->ep, &av->fid, 0));
+    OK(fi_ep_bind(side->ep, &side->tx->fid, FI_TRANSMIT));
+    OK(fi_ep_bind(side->ep, &side->rx->fid, FI_RECV));
+    OK(fi_enable(side->ep));
+    OK(fi_getname(&side->ep->fid, name, &len));
+    IS(fi_av_insert(av, name, 1, &side->addr, 0, NULL), 1);
+}
+
+static void send_some(struct side *side)
+{
+    while (side->sent < MESSAGES && side->sent - side->ended < UNDER_WAY) {
+        unsigned char *buffer = side->out[side->sent % UNDER_WAY];
+        memset(buffer, side->sent * 7 + side->number, LEN);
+        if (fi_tsend(side->ep, buffer, LEN, NULL, side->peer, 1, side) != 0) {
+            break;
+        }
+        side->sent++;
+    }
+}
+
+static void post_some(struct side *side)
+{
+    while (side->posted < MESSAGES && side->posted - side->received < UNDER_WAY &&
+           fi_trecv(side->ep, side->in[side->posted % UNDER_WAY], LEN, NULL, FI_ADDR_UNSPEC, 1, 0, side) == 0) {
+        side->posted++;
+    }
+}
+
+static void read_sends(struct side *side)
+{
+    struct fi_cq_tagged_entry entry;
+    ssize_t got;
+    while ((got = fi_cq_read(side->tx, &entry, 1)) == 1) {
+        CHECK(entry.op_context == side);
+        side->ended++;
+    }
+    IS(got, -FI_EAGAIN);
+}
+
+static void read_receives(struct side *side)
+{
+    struct fi_cq_tagged_entry entry;
+    ssize_t got;
+    while ((got = fi_cq_read(side->rx, &entry, 1)) == 1) {
+        unsigned char *buffer = side->in[side->received % UNDER_WAY];
+        unsigned char expected = (unsigned char)(side->received * 7 + 1 - side->number);
+        CHECK(entry.op_context == side && entry.len == LEN && buffer[0] == expected && buffer[LEN - 1] == expected);
+        side->received++;
+    }
+    IS(got, -FI_EAGAIN);
+}
+
+static int is_under_way(void)
+{
+    return sides[0].ended + sides[0].received + sides[1].ended + sides[1].received < 4 * MESSAGES;
+}
+
+/* By completion: all of one direction. Otherwise: all calls of endpoints. */
+static void *first_half(void *arg)
+{
+    int n;
+    while (is_under_way()) {
+        for (n = 0; n < 2; n++) {
+            send_some(&sides[n]);
+            threading == FI_THREAD_COMPLETION ? read_sends(&sides[n]) : post_some(&sides[n]);
+        }
+        sched_yield();
+    }
+    return arg;
+}
+
+/* By completion: all of the other direction. Otherwise: all calls of queues. */
+static void *second_half(void *arg)
+{
+    int n;
+    while (is_under_way()) {
+        for (n = 0; n < 2; n++) {
+            threading == FI_THREAD_COMPLETION ? post_some(&sides[n]) : read_sends(&sides[n]);
+            read_receives(&sides[n]);
+        }
+        sched_yield();
+    }
+    return arg;
+}
+
+/* Two endpoints send to each other. Two threads call them and their queues as a mode permits. */
+static void two_halves(int argc, char **argv)
+{
+    pthread_t first, second;
+    struct fid_av *av;
+    int n;
+    threading = atoi(argv[1]);
+    open_domain(FI_MSG | FI_TAGGED, argc, argv);
+    IS(info->domain_attr->threading, threading);
+    OK(fi_av_open(domain, &av_attr, &av, NULL));
+    for (n = 0; n < 2; n++) {
+        sides[n].number = n;
+        open_side(&sides[n], av);
+    }
+    sides[0].peer = sides[1].addr;
+    sides[1].peer = sides[0].addr;
+    CHECK(pthread_create(&first, NULL, first_half, NULL) == 0);
+    CHECK(pthread_create(&second, NULL, second_half, NULL) == 0);
+    OK(pthread_join(first, NULL));
+    OK(pthread_join(second, NULL));
+    for (n = 0; n < 2; n++) {
+        OK(fi_close(&sides[n].ep->fid));
+        OK(fi_close(&sides[n].tx->fid));
+        OK(fi_close(&sides[n].rx->fid));
+    }
+    OK(fi_close(&av->fid));
+    close_domain();
+}
+
 int main(int argc, char **argv)
 {
     enum { THREADS = 5 };
@@ -107,6 +247,10 @@ int main(int argc, char **argv)
     pthread_t threads[THREADS];
     int n;
     alarm(170);
+    if (argc > 1 && atoi(argv[1]) != FI_THREAD_SAFE) {
+        two_halves(argc, argv);
+        return 0;
+    }
     mr_mode = FI_MR_BASIC;
     open_ends(FI_MSG | FI_RMA | FI_RMA_EVENT, argc, argv);
     OK(fi_wait_open(fabric, &attr, &set));

@@ -196,6 +196,10 @@ fn idle(source: &Source, kind: &str, posts: u64, init: &str) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["know", iid] => _ = side.to(iid.parse().unwrap(), 0),
             ["recv"] => side.qp.recv(99, memory.sge(0, MTU)).unwrap(),
+            ["become", program] => {
+                send_line("ok");
+                panic!("{}", std::os::unix::process::CommandExt::exec(Command::new(program).arg("60")))
+            }
             ["poll"] => {
                 let cqe = side.next_cqe();
                 send_line(&format!("{:?} {} {:?}", cqe.op, cqe.len, cqe.imm));
@@ -503,6 +507,35 @@ fn a_killed_receiver_is_detected_and_leaves_nothing() {
     assert_eq!(side.next_cqe().status, DevStatus::BadDestQpn);
     let new: Vec<_> = shm_files().difference(&before).cloned().collect();
     assert!(!new.iter().any(|f| f.to_string_lossy().contains("softefa")), "{new:?}");
+}
+
+/// It calls `execve`: the system finds the process alive.
+#[test]
+fn a_peer_that_becomes_another_program_is_gone() {
+    for kind in ["file", "own"] {
+        let side = side();
+        let (mut peer, to, addr, rkey) = idle_peer(&side, &format!("idle {kind} 16 solicited"));
+        let local = side.memory("own", 8);
+        let write = |id| {
+            side.qp.write(&to, id, local.sge(0, 8), addr, rkey, None).unwrap();
+            side.next_cqe().status
+        };
+        assert_eq!(write(0), DevStatus::Ok);
+        assert_eq!(peer.ask("become sleep"), "ok");
+        let end = Instant::now() + TIMEOUT;
+        let failed = loop {
+            match write(1) {
+                DevStatus::Ok => assert!(Instant::now() < end, "{kind}: it is written to"),
+                // Before that is noticed, some other memory may be at the address, or none.
+                DevStatus::RemoteBadAddress if kind == "own" => {}
+                status => break status,
+            }
+        };
+        assert_eq!(failed, DevStatus::BadDestQpn, "{kind}");
+        side.qp.send_inline(&to, 2, b"late", None).unwrap();
+        assert_eq!(side.next_cqe().status, DevStatus::BadDestQpn);
+        assert!(peer.child.try_wait().unwrap().is_none(), "the process has ended");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod address;
 mod address_table;
 mod armed;
 mod completion_queue;
+mod exec;
 mod fairness;
 mod fd_exhaustion;
 mod fork;

@@ -20,7 +20,7 @@ use ucs::config::{Source, Table as _};
 const ROLE: &str = "UCP_TEST_ROLE";
 const MESSAGES: u64 = 3000;
 
-fn start(role: &str, tls: &str, worker: &Worker) -> Child {
+pub fn start(role: &str, tls: &str, worker: &Worker) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "processes::child", "--nocapture"])
         .env(ROLE, format!("{role} {tls}"))
@@ -78,6 +78,7 @@ fn child() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+        "becomes-another" => crate::exec::becomes_another(&worker, &ep),
         // Runs until it is killed.
         "victim" => loop {
             worker.progress();
@@ -86,7 +87,7 @@ fn child() {
     }
 }
 
-fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
+pub fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
     worker.connect(&child_address(worker), EpParams { errors, ..EpParams::default() }).unwrap()
 }
 
@@ -239,7 +240,7 @@ fn long_length(n: u64) -> usize {
 }
 
 /// A process that is killed in the end.
-struct Killed(std::process::Child);
+pub struct Killed(pub std::process::Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -239,7 +239,8 @@ impl Addr {
 fn verify(addr: &Addr, server: &FdServer) -> Result<Arc<ProcWatch>, ConnectError> {
     let pid = addr.pid.get();
     let start = start_time(pid).map_err(|errno| Error::Sys { call: "open", errno })?;
-    let watch = server.watch(ProcId { pid, start: start.ok_or(ConnectError::Gone)? })?;
+    let process = ProcId { pid, start: start.ok_or(ConnectError::Gone)? };
+    let watch = server.watch(process, ProcKey(addr.key.get()))?;
     let mut word = 0u64;
     let list = [Iov::<()>::new((&raw mut word).cast(), 8, None)];
     // SAFETY: `word` is ours; at `key_addr` the kernel only reads, if the process permits it.

@@ -170,7 +170,8 @@ impl FdServer {
     fn open(namespace: SocketNamespace, pid: u32) -> Result<FdServer, OpenError> {
         let open_error = |what: &str, errno| namespace::open_error(what, "", errno);
         let (key, listener) = namespace.bind()?;
-        let watches = watch::Watches::new().map_err(|e| open_error("watch peers", e))?;
+        let watches =
+            watch::Watches::new(namespace.clone(), key).map_err(|e| open_error("watch peers", e))?;
         let stop = EventFd::new().map_err(|e| open_error("make an event descriptor", e))?;
         let shared = Arc::new(Shared { exports: Mutex::default(), memory: Mutex::default(), watches, stop });
         let body = server::ServerThread::new(listener, namespace.clone(), shared.clone())
@@ -261,9 +262,9 @@ impl FdServer {
         within.then(|| (*name, Access::from_bits_truncate(range.access.get())))
     }
 
-    /// Watches a process that has no fd server known here.
-    pub fn watch(&self, process: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
-        self.shared.watches.watch_process(process)
+    /// Watches a process that has not been asked for anything; `owner` is the key that its address contains.
+    pub fn watch(&self, process: ProcId, owner: ProcKey) -> Result<Arc<ProcWatch>, ConnectError> {
+        self.shared.watches.watch_process(process, owner)
     }
 
     /// Whether a process is watched here and has died, as far as the thread was notified. No system call.

@@ -124,6 +124,20 @@ impl SocketNamespace {
         }
     }
 
+    /// Whether a process holds the name of `key`; yes if in doubt. The process does not notice, unless its
+    /// socket is a file.
+    pub(super) fn is_held(&self, key: ProcKey) -> bool {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (Ok(socket), Ok(addr)) = (socket, self.socket_addr(key)) else { return true };
+        match &self.dir {
+            // A name that nobody holds is ours until the socket is closed, which is now.
+            None => rustix::net::bind(&socket, &addr).is_err(),
+            // Not one that is missing: the directory may have been cleaned up.
+            Some(_) => rustix::net::connect(&socket, &addr) != Err(rustix::io::Errno::CONNREFUSED),
+        }
+    }
+
     /// Removes the socket file of a process that is dead, or is the caller.
     pub(super) fn unlink(&self, key: ProcKey) {
         if let Some(dir) = &self.dir {

@@ -592,7 +592,8 @@ fn malformed_requests_are_survived() {
 
 #[test]
 fn exit_is_notified_once_to_every_subscriber() {
-    let watches = watch::Watches::new().unwrap();
+    let namespace = SocketNamespace::new("").unwrap();
+    let watches = watch::Watches::new(namespace, ProcKey(8)).unwrap();
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     // The watched process is this one; the test reports its exit.
     let ours = OwnedFd::from(ours);
@@ -611,6 +612,40 @@ fn exit_is_notified_once_to_every_subscriber() {
     }
     drop(watch);
     assert!(!watches.is_dead(ProcKey(9)), "forgotten with the last who cares");
+}
+
+/// A process that calls `execve` loses its fd server. The names are played by sockets of this process.
+#[test]
+fn a_process_that_loses_its_name_is_gone() {
+    let dir = Dir::new("exec");
+    for namespace in [SocketNamespace::new("").unwrap(), SocketNamespace::new(&dir.0).unwrap()] {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let start = ucs::sys::proc::start_time(child.id()).unwrap().unwrap();
+        let process = ProcId { pid: child.id(), start };
+        let ((own, own_socket), (theirs, socket)) = (namespace.bind().unwrap(), namespace.bind().unwrap());
+        let of = |own, owner| {
+            let watches = watch::Watches::new(namespace.clone(), own).unwrap();
+            (watches.watch_process(process, owner).unwrap(), watches)
+        };
+        let (named, _watches) = of(own, theirs);
+        // One that is not seen here, and one of a process that does not see itself.
+        let (nameless, _nameless_watches) = of(own, ProcKey(1));
+        let (blind, _blind_watches) = of(ProcKey(1), theirs);
+        let alarm = Alarm::new(Arc::new(EventFd::new().unwrap()));
+        named.subscribe(&alarm);
+        std::thread::sleep(Duration::from_millis(400));
+        assert!(![&named, &nameless, &blind].iter().any(|watch| watch.check()));
+        drop(socket);
+        std::thread::sleep(Duration::from_millis(400));
+        assert!(named.check() && named.is_dead() && alarm.take());
+        // In a directory the file remains, so that nobody who sees it is blind.
+        assert_eq!(blind.check(), !dir.names().is_empty());
+        assert!(!nameless.check());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(nameless.check());
+        drop(own_socket);
+    }
 }
 
 #[test]

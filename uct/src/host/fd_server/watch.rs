@@ -1,17 +1,25 @@
 //! Watches processes for their death. Entries are made when peers are attached. It costs messages nothing:
 //! the kernel notifies the fd server's thread, which raises the alarms of interfaces.
+//!
+//! A process that calls `execve` lives on for the kernel, but it is another program: its fd server is gone,
+//! and with it the name of its socket. Nobody notifies of that, so checks look for the name now and then.
 
 use super::lock;
-use super::namespace::ProcKey;
+use super::namespace::{ProcKey, SocketNamespace};
 use super::notifier::{Flag, Notifier};
 use super::wire::KeepOpen;
 use crate::api::{ConnectError, Error};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 use ucs::Errno;
 use ucs::sys::proc::{WatchError, pid, start_time};
 use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId, WakeSocket};
+
+/// Time between two looks for the name of a process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
 /// The watched processes, and the epoll set that the thread sleeps on.
 pub struct Watches {
@@ -20,6 +28,9 @@ pub struct Watches {
 
 struct Registry {
     pid: u32,
+    namespace: SocketNamespace,
+    /// Key of this process, whose name is held.
+    own: ProcKey,
     epoll: Epoll,
     by_key: Mutex<ByKey>,
     unkeyed: Mutex<UnkeyedProcesses>,
@@ -71,6 +82,11 @@ pub struct ProcWatch {
     notifier: Notifier<Alarm>,
     fd: WatchedFd,
     registry: Arc<Registry>,
+    /// Key whose name the process holds as long as its fd server lives; `None` if it is not seen here.
+    name: Option<ProcKey>,
+    since: Instant,
+    /// Time of the last look for the name, in milliseconds.
+    looked: AtomicU64,
 }
 
 /// A descriptor that an interface sleeps on.
@@ -98,10 +114,13 @@ pub struct Alarm {
 }
 
 impl Watches {
-    pub fn new() -> Result<Watches, Errno> {
+    /// Watches for the process with the key `own` of a namespace.
+    pub fn new(namespace: SocketNamespace, own: ProcKey) -> Result<Watches, Errno> {
         Ok(Watches {
             registry: Arc::new(Registry {
                 pid: pid(),
+                namespace,
+                own,
                 epoll: Epoll::new()?,
                 by_key: Mutex::default(),
                 unkeyed: Mutex::default(),
@@ -136,12 +155,12 @@ impl Watches {
         let mut by_key = lock(&self.registry.by_key);
         match by_key.get(&key).and_then(Weak::upgrade) {
             Some(watch) => Ok(watch),
-            None => self.registry.insert(&mut by_key, key, fd),
+            None => self.registry.insert(&mut by_key, (key, key), fd),
         }
     }
 
-    /// Watches a process whose key is unknown.
-    pub fn watch_process(&self, id: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
+    /// Watches a process by its pid. It may have the name `owner`, perhaps in another namespace.
+    pub fn watch_process(&self, id: ProcId, owner: ProcKey) -> Result<Arc<ProcWatch>, ConnectError> {
         let mut unkeyed = lock(&self.registry.unkeyed);
         if let Some(watch) = unkeyed.by_id.get(&id).and_then(Weak::upgrade) {
             return Ok(watch);
@@ -153,8 +172,9 @@ impl Watches {
         })?;
         let key = ProcKey(UNKEYED + unkeyed.count);
         unkeyed.count += 1;
-        let watch =
-            self.registry.insert(&mut lock(&self.registry.by_key), key, WatchedFd::Process(process))?;
+        let mut by_key = lock(&self.registry.by_key);
+        let watch = self.registry.insert(&mut by_key, (key, owner), WatchedFd::Process(process))?;
+        drop(by_key);
         if unkeyed.by_id.len() == unkeyed.by_id.capacity() {
             unkeyed.by_id.retain(|_, watch| watch.strong_count() > 0);
         }
@@ -174,8 +194,7 @@ impl Watches {
     pub fn on_exit(&self, key: ProcKey) {
         // Otherwise the last watch is just being dropped.
         let Some(watch) = self.find(key) else { return };
-        let _ = self.registry.epoll.remove(&watch.fd);
-        watch.notifier.notify().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
+        watch.notify();
     }
 }
 
@@ -183,14 +202,22 @@ impl Registry {
     fn insert(
         self: &Arc<Self>,
         by_key: &mut ByKey,
-        key: ProcKey,
+        (key, owner): (ProcKey, ProcKey),
         fd: WatchedFd,
     ) -> Result<Arc<ProcWatch>, Error> {
         // Where the system refuses pidfds, nobody is woken: operations find the death.
         if !matches!(&fd, WatchedFd::Process(process) if !process.can_poll()) {
             self.epoll.add(&fd, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
         }
-        let watch = Arc::new(ProcWatch { key, notifier: Notifier::default(), fd, registry: self.clone() });
+        let watch = Arc::new(ProcWatch {
+            key,
+            notifier: Notifier::default(),
+            fd,
+            registry: self.clone(),
+            name: self.namespace.is_held(owner).then_some(owner),
+            since: Instant::now(),
+            looked: AtomicU64::new(0),
+        });
         by_key.insert(key, Arc::downgrade(&watch));
         Ok(watch)
     }
@@ -215,13 +242,37 @@ impl ProcWatch {
         self.registry.pid == pid()
     }
 
-    /// Whether the process has died: one system call.
+    /// Whether the process has died, or is another program by now: one system call, and now and then more.
     pub fn check(&self) -> bool {
-        self.is_dead()
-            || match &self.fd {
-                WatchedFd::Process(process) => process.is_dead(),
-                WatchedFd::Socket(socket) => has_hung_up(socket),
-            }
+        let has_died = || match &self.fd {
+            WatchedFd::Process(process) => process.is_dead(),
+            WatchedFd::Socket(socket) => has_hung_up(socket),
+        };
+        self.is_dead() || has_died() || self.has_lost_name()
+    }
+
+    /// Looks for the name of the process, if the last look is long ago, and notifies the subscribers if it is
+    /// gone: the process has another program, or has closed all that peers could reach.
+    fn has_lost_name(&self) -> bool {
+        let Some(name) = self.name.filter(|_| self.is_ours()) else { return false };
+        let now = self.since.elapsed().as_millis() as u64;
+        if now < self.looked.load(Relaxed) + LOOK_INTERVAL.as_millis() as u64 {
+            return false;
+        }
+        self.looked.store(now, Relaxed);
+        let Registry { namespace, own, .. } = &*self.registry;
+        // If not even our own name is seen, this thread has left the network namespace.
+        let is_lost = !namespace.is_held(name) && namespace.is_held(*own);
+        if is_lost {
+            tracing::debug!("the process with the key {:x} has become another program", name.0);
+            self.notify();
+        }
+        is_lost
+    }
+
+    fn notify(&self) {
+        let _ = self.registry.epoll.remove(&self.fd);
+        self.notifier.notify().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
     }
 
     /// Raises the alarm when the process dies, or now if it has.

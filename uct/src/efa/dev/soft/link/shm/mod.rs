@@ -36,7 +36,7 @@ use crate::efa::dev::{DevStatus, Gid, Placement, QpKind};
 pub use comp_channel::ShmCompChannel;
 use lookup::{LookupError, QpName};
 pub use recv_queue::ShmRecvQueue;
-use remote_device::RemoteDevice;
+use remote_device::{DeviceFile, RemoteDevice};
 pub use remote_qp::ShmRemoteQp;
 use rustc_hash::FxHashMap;
 use seg::{DevSeg, QpIdentity, QpLayout, QpSeg};
@@ -181,7 +181,8 @@ impl Shm {
         let other_version =
             || LookupError::Denied(format!("process {} has a device of another version", identity.pid));
         let (seg, mrs) = DevSeg::attach(mem).ok_or_else(other_version)?;
-        let remote = Arc::new(RemoteDevice::new(identity.pid, pidfd, seg, mrs));
+        let peer = pidfd.map(|pidfd| (pidfd, DeviceFile { fd: identity.dev_fd, inode }));
+        let remote = Arc::new(RemoteDevice::new(identity.pid, peer, seg, mrs));
         remotes.retain(|_, r| r.strong_count() > 0);
         remotes.insert(key, Arc::downgrade(&remote));
         Ok(remote)

@@ -12,6 +12,7 @@ use crate::efa::dev::DevStatus;
 use crate::efa::dev::soft::mr::{MrTableView, Region};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use ucs::mem::guard;
 use ucs::mem::{SharedMap, SharedMem};
@@ -33,16 +34,24 @@ type Map = Option<SharedMap>;
 pub(super) struct RemoteDevice {
     me: ProcId,
     pid: u32,
-    /// Pidfd of the peer; `None` for this process.
-    pidfd: Option<PidFd>,
+    /// Pidfd of the peer, and the file of its device with the descriptor; `None` for this process.
+    peer: Option<(PidFd, DeviceFile)>,
     dead: AtomicBool,
     /// Bit of each slot of a copy that was given up while the peer copied its part.
     pub(super) given_up: AtomicU32,
     attached: Instant,
     /// Last time that the peer was found alive, ns since it was attached; 0: never.
     last_alive: AtomicU64,
+    /// Last time that the file of its device was looked for, as above.
+    looked: AtomicU64,
     seg: DevSeg,
     mrs: MrTableView,
+}
+
+/// The memory file of a device: number of the descriptor in its process, and inode.
+pub(super) struct DeviceFile {
+    pub(super) fd: i32,
+    pub(super) inode: u64,
 }
 
 /// A peer's memory as one remote queue pair, hence one thread, has mapped it.
@@ -71,16 +80,22 @@ impl Default for RemoteMemory {
 const NOTHING: (u64, *mut u8, usize) = (0, std::ptr::null_mut(), 0);
 
 impl RemoteDevice {
-    pub(super) fn new(pid: u32, pidfd: Option<PidFd>, seg: DevSeg, mrs: MrTableView) -> RemoteDevice {
+    pub(super) fn new(
+        pid: u32,
+        peer: Option<(PidFd, DeviceFile)>,
+        seg: DevSeg,
+        mrs: MrTableView,
+    ) -> RemoteDevice {
         let (dead, last_alive) = (AtomicBool::new(false), AtomicU64::new(0));
         RemoteDevice {
             me: ProcId::current(),
             pid,
-            pidfd,
+            peer,
             dead,
             given_up: AtomicU32::new(0),
             attached: Instant::now(),
             last_alive,
+            looked: AtomicU64::new(0),
             seg,
             mrs,
         }
@@ -115,15 +130,30 @@ impl RemoteDevice {
         self.attached.elapsed().as_nanos() as u64
     }
 
-    /// Checks whether the process is dead: one system call.
+    /// Checks whether the process is dead, or has closed the device. A process that calls `execve` has: it is
+    /// another program then.
     #[cold]
     pub(super) fn is_dead(&self) -> bool {
-        if !self.dead.load(Relaxed) && self.pidfd.as_ref().is_some_and(PidFd::is_dead) {
+        let is_gone = |(pidfd, file): &(PidFd, DeviceFile)| pidfd.is_dead() || self.has_closed(file);
+        if !self.dead.load(Relaxed) && self.peer.as_ref().is_some_and(is_gone) {
             self.dead.store(true, Relaxed);
         }
         let dead = self.dead.load(Relaxed);
         self.last_alive.store(if dead { 0 } else { self.since_attached().max(1) }, Relaxed);
         dead
+    }
+
+    /// Looks for the device's file in its process, if the last look is long ago. No if that cannot be read.
+    fn has_closed(&self, file: &DeviceFile) -> bool {
+        let now = self.since_attached();
+        if now < self.looked.load(Relaxed) + LIVENESS_VALID.as_nanos() as u64 {
+            return false;
+        }
+        self.looked.store(now, Relaxed);
+        match std::fs::metadata(format!("/proc/{}/fd/{}", self.pid, file.fd)) {
+            Ok(metadata) => metadata.ino() != file.inode,
+            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        }
     }
 
     pub(super) fn seen_within(&self, ago: Duration) -> bool {

@@ -270,10 +270,12 @@ fn a_reused_pid_is_not_copied_from_or_to() {
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let id = ProcId { pid: child.id(), start: ucs::sys::proc::start_time(child.id()).unwrap().unwrap() };
     let pidfd = PidFd::open(id).unwrap();
-    let mem = SharedMem::open_proc(std::process::id(), side.dev.0.link.0.seg.fd(), 1).unwrap();
+    let fd = side.dev.0.link.0.seg.fd();
+    let file = DeviceFile { fd, inode: lookup::inode(std::process::id(), fd).unwrap() };
+    let mem = SharedMem::open_proc(std::process::id(), fd, 1).unwrap();
     let (seg, mrs) = DevSeg::attach(mem).unwrap();
     // This process plays the peer: the pidfd is the dead one's, the pid ours.
-    let remote = RemoteDevice::new(std::process::id(), Some(pidfd), seg, mrs);
+    let remote = RemoteDevice::new(std::process::id(), Some((pidfd, file)), seg, mrs);
     let memory = RemoteMemory::default();
     let mut theirs = vec![7u8; 64];
     // SAFETY: `theirs` outlives the region.

@@ -1,9 +1,9 @@
 //! One side of a joint copy is the device, the other is played by the test through its own mapping of the
 //! segment.
 
-use super::super::remote_device::{RemoteDevice, RemoteMemory};
+use super::super::remote_device::{DeviceFile, RemoteDevice, RemoteMemory};
 use super::super::seg::DevSeg;
-use super::super::{Shm, TryOutcome};
+use super::super::{Shm, TryOutcome, lookup};
 use super::*;
 use crate::efa::dev::soft::link::{Link, Sender};
 use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Pd, Qp, open_shm};
@@ -266,10 +266,12 @@ fn a_request_ends_when_its_peer_dies_within_a_part() {
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let start = proc::start_time(child.id()).unwrap().unwrap();
     let pidfd = PidFd::open(ProcId { pid: child.id(), start }).unwrap();
-    let mem = SharedMem::open_proc(std::process::id(), side.dev.link().0.seg.fd(), 1).unwrap();
+    let fd = side.dev.link().0.seg.fd();
+    let file = DeviceFile { fd, inode: lookup::inode(std::process::id(), fd).unwrap() };
+    let mem = SharedMem::open_proc(std::process::id(), fd, 1).unwrap();
     let (seg, keys) = DevSeg::attach(mem).unwrap();
     // This process plays the peer: the pidfd is the dead one's, the pid ours.
-    let remote = RemoteDevice::new(std::process::id(), Some(pidfd), seg, keys);
+    let remote = RemoteDevice::new(std::process::id(), Some((pidfd, file)), seg, keys);
     let memory = RemoteMemory::default();
     let mut op = Rdma {
         local: side.mr.addr(),

@@ -177,7 +177,8 @@ pub struct Imm {
 /// A receive of [`super::Iface::post_user_recv`] is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserRecv {
-    /// [`Error::TooLong`]: the message was longer than the receive, which is used up.
+    /// [`Error::TooLong`]: the message was longer than the receive, which is used up. [`Error::Device`]: also
+    /// if a peer's write with immediate has used it up, which puts nothing into it.
     pub result: Result<(), Error>,
     /// Bytes of the message, as far as the device says.
     pub len: usize,

@@ -81,7 +81,9 @@ impl<D: Dev> Inner<D> {
             for _ in 0..got {
                 let cqe = batch.take(&cqes);
                 match cqe.op {
-                    CqeOp::Recv if cqe.wr_id & USER_RECV_BIT != 0 => self.on_side_recv(cqe, sink),
+                    CqeOp::Recv | CqeOp::RecvWriteImm if cqe.wr_id & USER_RECV_BIT != 0 => {
+                        self.on_side_recv(cqe, sink);
+                    }
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
                     CqeOp::Send | CqeOp::Write => self.on_sent(cqe, sink),
                     CqeOp::Read => self.on_read(cqe, sink),

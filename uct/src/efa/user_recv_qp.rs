@@ -1,6 +1,6 @@
 //! The user receive queue pair (RDM v4, wire facts 11.3): receives into user memory, on the shared CQ.
 
-use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
+use super::dev::{Cqe, CqeOp, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use crate::api::{Error, OpenError, Outcome, Refused, Sent, SrcAddr, UserQp, UserRecv};
 
 /// Work request bit of user receives; the other 63 bits are the caller's.
@@ -48,13 +48,18 @@ impl<Q: DevQp> UserRecvQp<Q> {
 }
 
 pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, UserRecv) {
-    let len = cqe.len as usize;
+    let (mut len, mut imm) = (cqe.len as usize, cqe.imm);
     let result = match cqe.status {
+        DevStatus::Ok if cqe.op == CqeOp::RecvWriteImm => {
+            // The bytes, if any, are elsewhere.
+            (len, imm) = (0, None);
+            Err(error(DevStatus::RemoteAbort))
+        }
         DevStatus::Ok => Ok(()),
         // The owner knows the length of the receive.
         DevStatus::BadLength => Err(Error::TooLong { len, max: 0 }),
         status => Err(error(status)),
     };
     let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-    (cqe.wr_id & !USER_RECV_BIT, UserRecv { result, len, imm: cqe.imm, source })
+    (cqe.wr_id & !USER_RECV_BIT, UserRecv { result, len, imm, source })
 }

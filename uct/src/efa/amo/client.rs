@@ -10,7 +10,7 @@ use crate::api::{
 };
 use crate::base::check::postable;
 use crate::efa::buffers::Buffers;
-use crate::efa::dev::{Cqe, Dest, Dev, DevQp, DevStatus, QpInit, QpKind};
+use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevQp, DevStatus, QpInit, QpKind};
 use crate::efa::ep::Ep;
 use crate::efa::iface::{Inner, random_qkey};
 use crate::efa::md::Rkey;
@@ -19,6 +19,9 @@ use crate::efa::user_recv_qp::USER_RECV_BIT;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// Retries by the device while the target's thread has no receive posted: for ever.
 const RNR_RETRIES: u8 = 7;
@@ -280,10 +283,11 @@ impl<D: Dev> Inner<D> {
             }
             return;
         }
-        let response = match cqe.status {
+        let response = if cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok {
             // SAFETY: the receive has completed, and is posted again below.
-            DevStatus::Ok => Response::read(unsafe { client.rx.bytes(at, (cqe.len as usize).min(MAX_LEN)) }),
-            _ => None,
+            Response::read(unsafe { client.rx.bytes(at, (cqe.len as usize).min(MAX_LEN)) })
+        } else {
+            None
         };
         if client.post_recv(at).is_ok() {
             client.qp.ring_doorbell();

@@ -115,9 +115,10 @@ impl<D: Dev> Server<D> {
                     self.backlog.push_back((cqe.wr_id as u32, cqe.len as usize, cqe.src_gid, cqe.src_qpn));
                 }
                 CqeOp::Recv if cqe.status == DevStatus::Flushed => return Err(Error::Cancelled),
-                CqeOp::Recv => self.post_recv(cqe.wr_id as u32)?,
+                // A write with immediate uses a receive up, and asks for nothing.
+                CqeOp::Recv | CqeOp::RecvWriteImm => self.post_recv(cqe.wr_id as u32)?,
                 CqeOp::Send => self.on_sent(cqe.wr_id as u32, cqe.status),
-                CqeOp::Read | CqeOp::Write | CqeOp::RecvWriteImm => {}
+                CqeOp::Read | CqeOp::Write => {}
             }
         }
         while !self.free.is_empty() {

@@ -7,7 +7,8 @@ use crate::api::{UserQp, UserRecv};
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
 
 on_every_network!(data_and_immediates_arrive_unchanged messages_without_a_receive_are_returned_with_their_immediate a_wrong_qkey_is_an_endpoint_error
-    user_receives_are_filled_in_place a_short_user_receive_reports_too_long);
+    user_receives_are_filled_in_place a_short_user_receive_reports_too_long
+    a_write_with_immediate_fails_a_user_receive);
 
 const QKEY: u32 = 0x1234;
 const SLOT: usize = 64;
@@ -244,6 +245,43 @@ fn a_short_user_receive_reports_too_long<N: Network>() {
     assert!(matches!(ends.0[..], [(3, UserRecv { result: Err(Error::TooLong { .. }), .. })]), "{:?}", ends.0);
     assert_eq!(a.log.errors[0].1, Error::RemoteLength);
     assert_eq!(read(&mem)[8..], [0; SLOT - 8], "nothing behind the receive");
+}
+
+/// Any peer that knows the queue pair can write to it.
+fn a_write_with_immediate_fails_a_user_receive<N: Network>() {
+    let (net, mut a, b) = user_recv_pair::<N>(4);
+    let (ep, _back, mem) = (a.ep_to(&b), b.ep_to(&a), alloc(&b, SLOT, 0x33));
+    let rkey = rkey_of(&b, &mem, &a);
+    let UserQp { qpn, qkey } = b.iface.user_recv_qp().unwrap();
+    let gid = b.iface.raw_addr().gid;
+    let to_user_qp = a.iface.connect_raw(&RawAddr { gid, qpn, connid: qkey }).unwrap();
+    let mut ends = UserRecvLog::default();
+    for token in [1 << 20, 0] {
+        assert_eq!(post_user_recv(&b, &mem, 0, SLOT, token), Ok(Sent::InProgress));
+        // SAFETY: nothing is written.
+        let written = unsafe { to_user_qp.put_imm(&[], mem.addr() as u64, &rkey, 7, Comp::None) };
+        assert_eq!(written, Ok(Sent::InProgress));
+        until(&net, || {
+            a.poll();
+            b.iface.poll(64, &mut ends);
+            !ends.0.is_empty()
+        });
+        let (ended, recv) = ends.0.pop().unwrap();
+        assert_eq!((ended, recv.len, recv.imm), (token, 0, None));
+        assert_eq!(recv.result, Err(Error::Device(DevStatus::RemoteAbort.into())));
+    }
+    assert_eq!(read(&mem), [0x33; SLOT]);
+    assert_eq!(b.iface.stats().write_imm, 0, "the main queue pair got none");
+    // The interface has its receives still.
+    let messages = Config::default().rx_queue_len as usize + 1;
+    let mut sent = 0;
+    until(&net, || {
+        sent += usize::from(sent < messages && ep.am_short(1, sent as u64, &[]) == Ok(Sent::Done));
+        a.poll();
+        b.iface.poll(64, &mut ends);
+        ends.1.ams.len() == messages
+    });
+    assert!(a.log.errors.is_empty() && ends.0.is_empty());
 }
 
 #[test]

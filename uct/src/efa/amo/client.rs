@@ -25,7 +25,6 @@ mod tests;
 
 /// Retries by the device while the target's thread has no receive posted: for ever.
 const RNR_RETRIES: u8 = 7;
-const NO_SLOT: u32 = u32::MAX;
 
 /// The queue pair of an interface for atomics. Field order is drop order.
 pub(in crate::efa) struct AmoClient<D: Dev> {
@@ -41,8 +40,8 @@ struct Ops {
     generation: u32,
     /// By the slot that is held until the response.
     by_response: Box<[Option<AmoOp>]>,
-    /// By the slot of a request under way: the slot of its response, or none.
-    response_of: Box<[u32]>,
+    /// By the slot of a request under way: the operation that waits for its response.
+    response_of: Box<[Option<OpId>]>,
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +86,7 @@ impl<D: Dev> AmoClient<D> {
         let ops = Ops {
             generation: 0,
             by_response: (0..slots).map(|_| None).collect(),
-            response_of: vec![NO_SLOT; slots as usize].into(),
+            response_of: vec![None; slots as usize].into(),
         };
         let watch = amo.shared().add_client(addr, slots);
         let client: AmoClient<D> =
@@ -115,8 +114,9 @@ impl<D: Dev> AmoClient<D> {
         ops.generation = ops.generation.wrapping_add(1);
         let (generation, width, result) = (ops.generation, wanted.width, wanted.result);
         ops.by_response[response as usize] = Some(AmoOp { generation, width, result });
-        ops.response_of[request as usize] = response;
-        OpId { slot: response, generation }
+        let id = OpId { slot: response, generation };
+        ops.response_of[request as usize] = Some(id);
+        id
     }
 
     /// Takes out the operation that waits in a slot, if it has this generation.
@@ -129,11 +129,9 @@ impl<D: Dev> AmoClient<D> {
         Some(op)
     }
 
-    /// Ends a request under way; answers the slot that waits for its response.
-    fn take_response_slot(&self, request: u32) -> Option<u32> {
-        let mut ops = self.ops.borrow_mut();
-        let response = std::mem::replace(ops.response_of.get_mut(request as usize)?, NO_SLOT);
-        (response != NO_SLOT).then_some(response)
+    /// Ends a request under way; answers the operation that waits for its response, or has had it.
+    fn end_request(&self, request: u32) -> Option<OpId> {
+        self.ops.borrow_mut().response_of.get_mut(request as usize)?.take()
     }
 
     fn waiting(&self) -> Vec<u32> {
@@ -234,7 +232,7 @@ impl<D: Dev> Ep<D> {
             }
             Err(e) => {
                 client.take(back, None);
-                client.take_response_slot(at);
+                client.end_request(at);
                 let unposted = iface.tx.borrow_mut().groups.complete(group, 2, Ok(()));
                 // The completion inside may own an endpoint, whose drop borrows `tx`.
                 drop(unposted);
@@ -258,11 +256,12 @@ impl<D: Dev> Inner<D> {
     #[cold]
     pub(in crate::efa) fn amo_request_done(&self, slot: u32, result: Result<(), Error>) {
         let Some(client) = self.amo.get() else { return };
-        let Some(response) = client.take_response_slot(slot) else { return };
-        if result.is_ok() || client.take(response, None).is_none() {
+        let Some(id) = client.end_request(slot) else { return };
+        // With its generation: once the response has come, the slot may be another operation's.
+        if result.is_ok() || client.take(id.slot, Some(id.generation)).is_none() {
             return;
         }
-        let done = self.tx.borrow_mut().finish(response);
+        let done = self.tx.borrow_mut().finish(id.slot);
         if let Some(group) = done.group {
             // The request is still to be counted, so the operation does not end here.
             let unended = self.tx.borrow_mut().groups.complete(group, 1, result);

@@ -1,4 +1,4 @@
-//! Writes with immediate from peers leave atomics alone.
+//! Writes with immediate from peers, and requests that fail late, leave other atomics alone.
 
 use super::*;
 use crate::api::{AllocReq, Ep as _, Iface as _, Md as _, Memory as _};
@@ -67,4 +67,18 @@ fn writes_with_immediate_take_no_receive_from_atomics() {
     // SAFETY: the word is registered, and no operation is on its way.
     assert_eq!(unsafe { mem.addr().cast::<u64>().read() }, 302);
     assert_eq!((a.stats().write_imm, b.stats().write_imm), (0, 0), "the main queue pairs got none");
+}
+
+#[test]
+fn a_request_that_fails_late_ends_no_other_operation() {
+    let iface = open();
+    let client = iface.inner.amo_client().unwrap();
+    let kind = AmoKind::Op(AtomicOp::Add);
+    let wanted = Wanted { kind, width: 8, value: 1, compare: 0, result: None };
+    let answered = client.begin(0, 1, &wanted);
+    assert!(client.take(1, Some(answered.generation)).is_some());
+    let other = client.begin(2, 1, &wanted);
+    iface.inner.amo_request_done(0, Err(Error::Unresponsive));
+    assert_eq!(client.waiting(), [1]);
+    assert!(client.take(1, Some(other.generation)).is_some());
 }

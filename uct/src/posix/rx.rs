@@ -270,7 +270,8 @@ impl Rx {
             std::mem::forget(release);
             return PollOne::NeedsPoll;
         }
-        self.polls_left.set(self.polls_left.get() - 1);
+        // The callback may have polled, or have made housekeeping due: the next look still finds it so.
+        self.polls_left.set(self.polls_left.get().max(2) - 1);
         self.recently_active.set(true);
         drop(release);
         PollOne::Received { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }

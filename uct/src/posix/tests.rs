@@ -554,6 +554,30 @@ fn nested_polls_deliver_nothing() {
 }
 
 #[test]
+fn a_nested_poll_does_not_step_over_housekeeping() {
+    let (iface, ep) = pair();
+    let never = |_: &[u8], _: crate::api::SrcAddr| -> bool { panic!("housekeeping is due") };
+    // Also for two nested polls, of which the first does the housekeeping.
+    for nested in [1, 2] {
+        while iface.polls_until_check() != 2 {
+            assert_eq!(iface.progress(0), 0);
+        }
+        assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
+        let nest = |_: &[u8], _: crate::api::SrcAddr| {
+            (0..nested).for_each(|_| assert_eq!(iface.progress(9), 0));
+            true
+        };
+        assert_eq!(iface.poll_one(nest), PollOne::Received { more: false });
+        if nested == 1 {
+            assert_eq!(iface.polls_until_check(), 1);
+            assert_eq!(iface.poll_one(never), PollOne::NeedsPoll);
+        }
+        assert_eq!(iface.progress(9), 0);
+        assert!((1..1 << 20).contains(&iface.polls_until_check()));
+    }
+}
+
+#[test]
 fn poll_one_takes_or_leaves_one_message() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);

@@ -4,7 +4,7 @@
 
 use super::{Iface, open, open_iface, open_md, resources};
 use crate::api::{
-    AllocReq, Comp, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent,
+    AllocReq, Caps, Comp, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent,
 };
 use ucs::config::Source;
 
@@ -52,6 +52,28 @@ fn a_key_of_another_transport_is_refused() {
     // SAFETY: as above.
     let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(bytes.as_ptr(), 1, None)], Default::default()) };
     assert_eq!((sent, one.progress(9)), (Ok(Sent::Done), 1));
+}
+
+#[test]
+fn blocks_without_a_byte_take_no_time() {
+    for (tl, dev) in [("self", "memory"), ("posix", "memory"), ("cma", "memory"), ("efa", "softefa0")] {
+        let iface = open(tl, dev, &Source::empty()).unwrap();
+        let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+        let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
+        let rkey = iface.md().unpack_rkey(&iface.md().pack_rkey(&mem).unwrap()).unwrap();
+        let iov = [Iov { addr: mem.addr(), len: 0, stride: 0, count: usize::MAX, mem: Some(&mem) }];
+        let at = mem.addr().addr() as u64;
+        // SAFETY: no byte is read or written.
+        let put = unsafe { ep.put_zcopy(&iov, at, &rkey, Comp::None) };
+        // SAFETY: as above.
+        let get = unsafe { ep.get_zcopy(&iov, at, &rkey, Comp::None) };
+        assert_eq!((put, get), (Ok(Sent::Done), Ok(Sent::Done)), "{tl}");
+        if iface.attr().has(Caps::AM_ZCOPY) {
+            // SAFETY: as above.
+            let sent = unsafe { ep.am_zcopy(1, b"head", &iov, Comp::None) };
+            assert_eq!(sent, Ok(Sent::Done), "{tl}");
+        }
+    }
 }
 
 #[test]

@@ -47,6 +47,15 @@ impl<'m, M> Iov<'m, M> {
         self.len * self.count
     }
 
+    /// The first byte of each block that has bytes.
+    // HOT
+    #[inline]
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = *mut u8> + use<'m, M> {
+        let (addr, stride) = (self.addr, self.stride);
+        let count = if self.len == 0 { 0 } else { self.count };
+        (0..count).map(move |n| addr.wrapping_add(n.wrapping_mul(stride)))
+    }
+
     /// Address and length, if the blocks leave no gap.
     #[inline]
     pub fn contiguous(&self) -> Option<(*mut u8, usize)> {

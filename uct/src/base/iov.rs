@@ -140,8 +140,7 @@ pub fn fragments<'a, M, K>(
 pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
     let mut at = to;
     for piece in iov {
-        for block in 0..piece.count {
-            let from = piece.addr.wrapping_add(block * piece.stride);
+        for from in piece.blocks() {
             // SAFETY: the caller vouches for the block and for as many bytes behind `to` as all blocks have;
             // `at` has advanced by exactly the bytes copied so far.
             unsafe { copy_bytes(from, at, piece.len) };
@@ -158,8 +157,7 @@ pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
 pub unsafe fn scatter<M>(from: *const u8, iov: &[Iov<'_, M>]) {
     let mut at = from;
     for piece in iov {
-        for block in 0..piece.count {
-            let to = piece.addr.wrapping_add(block * piece.stride);
+        for to in piece.blocks() {
             // SAFETY: as in `gather`, with the directions exchanged.
             unsafe { copy_bytes(at, to, piece.len) };
             at = at.wrapping_add(piece.len);
@@ -190,6 +188,14 @@ mod tests {
         // SAFETY: as above.
         unsafe { scatter(back.as_ptr(), &iov) };
         assert_eq!(local, [90, 91, 2, 3, 92, 93, 6, 7, 8, 9, 94, 95]);
+    }
+
+    #[test]
+    fn blocks_without_a_byte_are_not_walked() {
+        let base = std::ptr::without_provenance_mut::<u8>(1000);
+        let iov = [Iov::<()> { addr: base, len: 0, stride: 8, count: usize::MAX, mem: None }];
+        assert_eq!(checked_len(&iov, 1, 0), Ok(0));
+        assert_eq!(iov[0].blocks().next(), None);
     }
 
     #[test]

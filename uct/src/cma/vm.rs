@@ -97,8 +97,7 @@ pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
 }
 
 pub(super) fn blocks<'a, M>(list: &'a [Iov<'_, M>]) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
-    list.iter()
-        .flat_map(|piece| (0..piece.count).map(|n| (piece.addr.wrapping_add(n * piece.stride), piece.len)))
+    list.iter().flat_map(|piece| piece.blocks().map(|addr| (addr, piece.len)))
 }
 
 pub(super) fn local_block(addr: *mut u8, len: usize) -> libc::iovec {

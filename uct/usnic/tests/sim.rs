@@ -21,7 +21,7 @@ mod shares;
 mod world;
 
 use network::{Faults, Rand};
-use node::{is_refused, vanishes};
+use node::{byte, head, is_refused, vanishes};
 use std::env;
 use usnic::{ChannelConfig, CloseReason, Config};
 use world::World;
@@ -335,6 +335,28 @@ fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
     world.send(0, 1, 2, 10);
     run(&mut world, 10_000 * MS);
     assert_eq!(world.nodes[0].received.dead[0].2, CloseReason::Unresponsive);
+}
+
+#[test]
+fn a_goodbye_ahead_of_the_last_fragment_ends_the_connection_with_it() {
+    let mut world = pair(CALM, plain);
+    world.watch = false;
+    world.send(0, 1, 1, 10);
+    run(&mut world, 10 * MS);
+    let (now, from) = (world.now, &mut world.nodes[1]);
+    let ep = from.module.find(0).unwrap();
+    let bytes: Vec<u8> = (0..10).map(|at| byte(2, at)).collect();
+    let posted = from.module.send(now, ep, &head(2, 10), [&bytes, &[]]).unwrap().expect("nothing waits");
+    let last = from.module.bytes(&posted).to_vec();
+    let bye = from.module.goodbye(ep).unwrap();
+    let to = &mut world.nodes[0];
+    assert!(to.module.on_datagram(now, &bye, &mut to.received).is_none());
+    assert!(to.received.dead.is_empty(), "a fragment is missing");
+    assert!(to.module.recv_fast(now, &last, &mut to.received));
+    assert!(to.received.whole.contains(&2));
+    to.module.on_time(now + MS, &mut to.received);
+    let dead: Vec<_> = to.received.dead.iter().map(|(_, node, why)| (*node, *why)).collect();
+    assert_eq!(dead, [(1, CloseReason::Left)]);
 }
 
 /// A goodbye with other names, or of an earlier connection, ends nothing, and is not answered.

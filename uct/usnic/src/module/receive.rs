@@ -167,6 +167,11 @@ impl Module {
             // A wrong acknowledgement is counted; the fragment is delivered already.
             endpoint.on_ack(&mut self.core, *time, header, &[]);
             endpoint.arrive(&mut self.core, *time, header);
+            if endpoint.has_left() {
+                // Its goodbye came first. The connection ends by the timer, at once: here is no sink.
+                endpoint.stop_timer(&mut self.core, Timer::Left);
+                endpoint.set_timer(&mut self.core, Timer::Left, *time);
+            }
         }
     }
 }

@@ -59,8 +59,9 @@ impl Arbiter {
         let ops = self.take_all(id);
         let mut inner = self.inner.borrow_mut();
         match inner.queues.get_mut(&id) {
-            Some(queue) => queue.closed = true,
-            None => inner.free.push(id),
+            // It ends with the turn that it has.
+            Some(queue) if queue.is_tried => queue.closed = true,
+            _ => inner.forget(id),
         }
         drop(inner);
         // Dropping a closure may drop what it owns, such as another endpoint: outside the borrow.
@@ -185,6 +186,14 @@ impl Inner {
         }
     }
 
+    /// Gives an id back whose queue has no operation.
+    fn forget(&mut self, id: QueueId) {
+        if self.queues.remove(&id).is_some_and(|queue| queue.is_ready) {
+            self.ready.retain(|ready| *ready != id);
+        }
+        self.free.push(id);
+    }
+
     fn finish_turn(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         (queue.is_ready, queue.is_tried) = (false, false);
@@ -284,6 +293,23 @@ mod tests {
         assert_eq!(*log.borrow(), [2, 1]);
         arbiter.close(a);
         assert_eq!(arbiter.open(), a, "its queue is free again");
+    }
+
+    #[test]
+    fn a_closed_queue_leaves_nothing() {
+        let (arbiter, log) = (Arbiter::default(), Log::default());
+        let kept = arbiter.open();
+        arbiter.add(kept, op(&log, 7));
+        for n in 0..1000 {
+            let id = arbiter.open();
+            assert_ne!(id, kept);
+            arbiter.add(id, op(&log, n));
+            arbiter.close(id);
+            let inner = arbiter.inner.borrow();
+            assert_eq!((inner.queues.len(), inner.ready.len(), inner.next_id), (1, 1, 2));
+        }
+        assert_eq!((arbiter.dispatch(9, TxRoom::PerEp), arbiter.waiting()), (1, 0));
+        assert_eq!(*log.borrow(), [7]);
     }
 
     #[test]

@@ -42,13 +42,23 @@ impl<I: Iface> Progress for I {
 
 /// Names one member of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemberId(usize);
+pub struct MemberId {
+    at: usize,
+    /// How many have had the place before.
+    earlier: u32,
+}
 
 /// A group of interfaces, progressed by one thread.
 #[derive(Default)]
 pub struct Worker {
-    members: RefCell<Vec<Option<Rc<dyn Progress>>>>,
+    members: RefCell<Vec<Place>>,
     epoll: OnceCell<Epoll>,
+}
+
+#[derive(Default)]
+struct Place {
+    member: Option<Rc<dyn Progress>>,
+    earlier: u32,
 }
 
 impl Worker {
@@ -60,16 +70,27 @@ impl Worker {
     /// Adds a member; the worker keeps it alive until [`Worker::remove`].
     pub fn add(&self, member: Rc<dyn Progress>) -> Result<MemberId, Error> {
         let mut members = self.members.borrow_mut();
+        let free = members.iter().position(|place| place.member.is_none());
+        let at = free.unwrap_or(members.len());
         if let Some(epoll) = self.epoll.get() {
-            watch(epoll, &*member, members.len())?;
+            watch(epoll, &*member, at)?;
         }
-        members.push(Some(member));
-        Ok(MemberId(members.len() - 1))
+        if free.is_none() {
+            members.push(Place::default());
+        }
+        members[at].member = Some(member);
+        Ok(MemberId { at, earlier: members[at].earlier })
     }
 
     /// Gives a member back. `None` if it was removed before.
     pub fn remove(&self, id: MemberId) -> Option<Rc<dyn Progress>> {
-        let member = self.members.borrow_mut().get_mut(id.0)?.take()?;
+        let member = {
+            let mut members = self.members.borrow_mut();
+            let place = members.get_mut(id.at).filter(|place| place.earlier == id.earlier)?;
+            let member = place.member.take()?;
+            place.earlier = place.earlier.wrapping_add(1);
+            member
+        };
         if let (Some(epoll), Ok(fd)) = (self.epoll.get(), member.event_fd()) {
             let _ = epoll.remove(fd);
         }
@@ -84,7 +105,7 @@ impl Worker {
         // By index and without a borrow held: a handler may add or remove members.
         loop {
             let member = match self.members.borrow().get(at) {
-                Some(member) => member.clone(),
+                Some(place) => place.member.clone(),
                 None => return events,
             };
             if let Some(member) = member {
@@ -98,8 +119,8 @@ impl Worker {
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         if self.epoll.get().is_none() {
             let epoll = Epoll::new().map_err(|errno| Error::Sys { call: "epoll_create", errno })?;
-            for (at, member) in self.members.borrow().iter().enumerate() {
-                if let Some(member) = member {
+            for (at, place) in self.members.borrow().iter().enumerate() {
+                if let Some(member) = &place.member {
                     watch(&epoll, &**member, at)?;
                 }
             }
@@ -111,7 +132,7 @@ impl Worker {
     /// Arms every member for one wake-up. `Ok(false)`: progress first. [`Error::Unsupported`]: the caller
     /// must poll.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
-        for member in self.members.borrow().iter().flatten() {
+        for member in self.members.borrow().iter().filter_map(|place| place.member.as_ref()) {
             if !member.arm(events)? {
                 return Ok(false);
             }
@@ -122,7 +143,7 @@ impl Worker {
     /// [`Worker::arm`] for a sleep of limited time, which pending operations need not prevent.
     pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         let mut all = ArmStatus::Armed;
-        for member in self.members.borrow().iter().flatten() {
+        for member in self.members.borrow().iter().filter_map(|place| place.member.as_ref()) {
             all = all.and(member.arm_for(events)?);
             if all == ArmStatus::Busy {
                 break;
@@ -204,6 +225,21 @@ mod tests {
         assert!(worker.remove(first).is_some());
         assert!(worker.remove(first).is_none());
         assert_eq!(worker.progress(8), 0);
+    }
+
+    #[test]
+    fn the_place_of_a_removed_member_is_used_again() {
+        let worker = Worker::new();
+        let open = || Rc::new(loopback::Iface::open(&Default::default()).unwrap());
+        let (first, last) = (worker.add(open()).unwrap(), worker.add(open()).unwrap());
+        assert!(worker.remove(first).is_some());
+        for _ in 0..100 {
+            let again = worker.add(open()).unwrap();
+            assert!(again != first && worker.remove(first).is_none(), "the earlier member is gone");
+            assert_eq!(worker.members.borrow().len(), 2);
+            assert!(worker.remove(again).is_some());
+        }
+        assert!(worker.remove(last).is_some());
     }
 
     #[test]

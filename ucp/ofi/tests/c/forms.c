@@ -1,8 +1,14 @@
 /* Versions of the interface, formats of queues, calls that have a form with data or lists, levels of completion, flags that an
- * endpoint has by default, and functions that are not there. Two endpoints of one process. */
+ * endpoint has by default, insertions of many addresses, and functions that are not there. Two endpoints of one process. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <rdma/fi_ext.h>
 #include <rdma/fi_tagged.h>
 #include <rdma/fi_trigger.h>
@@ -13,11 +19,28 @@ enum { LEN = 300000 };
 
 static char out[LEN], in[LEN];
 static fi_addr_t to_b;
+/* One with other flags; its queue is null while there is none. */
+static struct end c;
+
+/* Result of a read of a queue, for which all endpoints make progress. */
+static ssize_t poll_of(struct end *e, struct fi_cq_tagged_entry *entry)
+{
+    struct fi_cq_tagged_entry none;
+    fi_cq_read(a.cq, &none, 0);
+    fi_cq_read(b.cq, &none, 0);
+    if (c.cq != NULL) {
+        fi_cq_read(c.cq, &none, 0);
+    }
+    return fi_cq_read(e->cq, entry, 1);
+}
 
 static struct fi_cq_tagged_entry next(struct end *e)
 {
     struct fi_cq_tagged_entry entry;
-    IS(next_of(e, &entry, NULL), 1);
+    ssize_t got;
+    while ((got = poll_of(e, &entry)) == -FI_EAGAIN) {
+    }
+    IS(got, 1);
     return entry;
 }
 
@@ -141,22 +164,24 @@ static ssize_t send_by(uint64_t flags, size_t len, uint64_t tag)
     return fi_tsendmsg(a.ep, &msg, flags);
 }
 
-/* Whether a message without a receive is complete at its sender. Both sides make progress meanwhile. */
-static int ends_before_receive(ssize_t started, uint64_t tag)
+/* Sends to `b` from an endpoint. The end is there before the receive is posted, or not. */
+static void complete(struct end *from, ssize_t started, uint64_t tag, int before_receive)
 {
     struct fi_cq_tagged_entry entry;
-    int n, is_complete = 0;
+    int n;
     OK(started);
-    for (n = 0; n < 3000 && !is_complete; n++) {
-        is_complete = fi_cq_read(a.cq, &entry, 1) == 1;
-        IS(fi_cq_read(b.cq, &entry, 1), -FI_EAGAIN);
+    if (before_receive) {
+        CHECK(next(from).op_context == out + tag);
+    }
+    for (n = 0; n < 3000; n++) {
+        IS(poll_of(from, &entry), -FI_EAGAIN);
+        IS(poll_of(&b, &entry), -FI_EAGAIN);
     }
     OK(fi_trecv(b.ep, in, LEN, NULL, FI_ADDR_UNSPEC, tag, 0, in));
     CHECK(next(&b).tag == tag);
-    if (!is_complete) {
-        CHECK(next(&a).op_context == out + tag);
+    if (!before_receive) {
+        CHECK(next(from).op_context == out + tag);
     }
-    return is_complete;
 }
 
 static void levels(void)
@@ -166,26 +191,26 @@ static void levels(void)
     int n;
     for (n = 0; n < 4; n++) {
         int waits = n >= 2;
-        IS(ends_before_receive(send_by(levels[n], 8, tag), tag), !waits);
+        complete(&a, send_by(levels[n], 8, tag), tag, !waits);
         tag++;
         /* A long one waits for its receive in any case, unless it is copied. */
         if (waits) {
-            IS(ends_before_receive(send_by(levels[n], LEN, tag), tag), 0);
+            complete(&a, send_by(levels[n], LEN, tag), tag, 0);
             tag++;
         }
     }
     /* The same as a default of the endpoint, and back. */
-    IS(ends_before_receive(fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag), 1);
+    complete(&a, fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag, 1);
     tag++;
     OK(fi_control(&a.ep->fid, FI_SETOPSFLAG, &flags));
     flags = FI_TRANSMIT;
     OK(fi_control(&a.ep->fid, FI_GETOPSFLAG, &flags));
     CHECK(flags & FI_DELIVERY_COMPLETE);
-    IS(ends_before_receive(fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag), 0);
+    complete(&a, fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag, 0);
     tag++;
     flags = FI_TRANSMIT;
     OK(fi_control(&a.ep->fid, FI_SETOPSFLAG, &flags));
-    IS(ends_before_receive(fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag), 1);
+    complete(&a, fi_tsend(a.ep, out, 8, NULL, to_b, tag, out + tag), tag, 1);
 }
 
 /* Flags of the answer, with which an endpoint is made. */
@@ -193,43 +218,35 @@ static void defaults_of_attributes(void)
 {
     struct fi_cq_err_entry error = { 0 };
     struct fi_cq_tagged_entry entry;
-    struct end c;
+    fi_addr_t to_c;
+    ssize_t got;
     int n;
     info->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     info->rx_attr->op_flags = FI_MULTI_RECV;
     open_end(&c);
     info->tx_attr->op_flags = info->rx_attr->op_flags = 0;
     IS(fi_av_insert(c.av, b.name, 1, &to_b, 0, NULL), 1);
-    OK(fi_tsend(c.ep, out, 8, NULL, to_b, 99, out));
-    for (n = 0; n < 3000; n++) {
-        IS(fi_cq_read(c.cq, &entry, 1), -FI_EAGAIN);
-        IS(fi_cq_read(b.cq, &entry, 1), -FI_EAGAIN);
-    }
-    OK(fi_trecv(b.ep, in, LEN, NULL, FI_ADDR_UNSPEC, 99, 0, in));
-    CHECK(next(&b).tag == 99);
-    while (fi_cq_read(c.cq, &entry, 1) == -FI_EAGAIN) {
-        fi_cq_read(b.cq, &entry, 0);
-    }
-    CHECK(entry.op_context == out);
+    complete(&c, fi_tsend(c.ep, out, 8, NULL, to_b, 99, out + 99), 99, 0);
     /* One receive of several messages, without a flag. */
-    IS(fi_av_insert(b.av, c.name, 1, &to_b, 0, NULL), 1);
+    IS(fi_av_insert(b.av, c.name, 1, &to_c, 0, NULL), 1);
     OK(fi_recv(c.ep, in, 1000, NULL, FI_ADDR_UNSPEC, in));
     for (n = 0; n < 3; n++) {
-        OK(fi_inject(b.ep, out, 100, to_b));
+        OK(fi_inject(b.ep, out, 100, to_c));
     }
     for (n = 0; n < 3; n++) {
-        while (fi_cq_read(c.cq, &entry, 1) == -FI_EAGAIN) {
-        }
+        entry = next(&c);
         CHECK(entry.op_context == in && entry.len == 100 && (char *)entry.buf == in + n * 100);
     }
     OK(fi_cancel(&c.ep->fid, in));
-    while (fi_cq_read(c.cq, &entry, 1) == -FI_EAGAIN) {
+    while ((got = poll_of(&c, &entry)) == -FI_EAGAIN) {
     }
+    IS(got, -FI_EAVAIL);
     IS(fi_cq_readerr(c.cq, &error, 0), 1);
     IS(error.err, FI_ECANCELED);
     OK(fi_close(&c.ep->fid));
     OK(fi_close(&c.cq->fid));
     OK(fi_close(&c.av->fid));
+    c.cq = NULL;
 }
 
 /* Regions by a list and by attributes: the key is the program's. */
@@ -245,6 +262,46 @@ static void regions(void)
     CHECK(fi_mr_key(again) == 9 && again->fid.context == &one && fi_mr_desc(again) == NULL);
     OK(fi_close(&mr->fid));
     OK(fi_close(&again->fid));
+}
+
+/* A thread that may ask the system for memory alone inserts many addresses. */
+static void *insert_many(void *arg)
+{
+    enum { COUNT = 20000 };
+    static const unsigned allowed[] = { SYS_brk, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap, SYS_madvise, SYS_futex, SYS_exit,
+                                        SYS_rt_sigprocmask };
+    enum { CALLS = sizeof(allowed) / sizeof(*allowed) };
+    struct sock_filter filter[CALLS + 3] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)) };
+    struct sock_fprog program = { CALLS + 3, filter };
+    char *names = malloc(COUNT * a.len);
+    fi_addr_t *numbers = calloc(COUNT, sizeof(*numbers));
+    uint32_t n;
+    for (n = 0; n < CALLS; n++) {
+        filter[n + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[n], CALLS - n, 0);
+    }
+    filter[CALLS + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    filter[CALLS + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    /* Each name has another number in the identity that it begins with. */
+    for (n = 0; n < COUNT; n++) {
+        memcpy(names + n * a.len, b.name, a.len);
+        memcpy(names + n * a.len + 4, &n, sizeof(n));
+    }
+    OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    OK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0));
+    n = (uint32_t)fi_av_insert(a.av, names, COUNT, numbers, 0, NULL);
+    free(names);
+    free(numbers);
+    *(uint32_t *)arg = n == COUNT;
+    return arg;
+}
+
+static void insertions(void)
+{
+    uint32_t all = 0;
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, insert_many, &all));
+    OK(pthread_join(thread, NULL));
+    CHECK(all);
 }
 
 /* Functions that are not there say so. */
@@ -298,6 +355,7 @@ int main(int argc, char **argv)
     defaults_of_attributes();
     regions();
     refused();
+    insertions();
     close_ends();
     printf("ok\n");
     return 0;

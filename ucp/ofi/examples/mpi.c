@@ -1,11 +1,11 @@
 /* A small MPI on libfabric, after the tutorial's mapping: tagged messages with communicator, rank and tag in the 64 bits
  * that are matched, or with the rank as data and receives from one sender; probes by FI_PEEK, of which FI_CLAIM takes the message;
- * windows by RMA and atomics that a counter follows, locks by messages that come into buffers of FI_MULTI_RECV. */
+ * windows by RMA and atomics that a counter or requests follow, locks by messages that come into buffers of FI_MULTI_RECV. */
 #include "pair.h"
 
 enum { TAG_ANY = -1, SOURCE_ANY = -1, CELLS = 1024, RINGS = 2, RING_BYTES = 256 };
 enum control { LOCK = 1, GRANT, UNLOCK };
-enum event { EVENT_SEND, EVENT_RECV, EVENT_PROBE, EVENT_CONTROL };
+enum event { EVENT_SEND, EVENT_RECV, EVENT_PROBE, EVENT_PUT, EVENT_CONTROL };
 
 /* A request, with the context that comes back in its completion. */
 struct request {
@@ -323,6 +323,18 @@ static void win_put(const void *from, size_t len, const volatile void *place, in
     rma_count++;
 }
 
+/* A put whose end at the target a request tells. */
+static void win_rput(const void *from, size_t len, const volatile void *place, int target, struct request *request)
+{
+    struct iovec iov        = { (void*)from, len };
+    struct fi_rma_iov there = { at(place, target), len, keys[target] };
+    struct fi_msg_rma msg   = { &iov, NULL, 1, ranks[target], &there, 1, &request->context, 0 };
+
+    *request = (struct request){ .event = EVENT_PUT };
+    POST(fi_writemsg(ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    rma_count++;
+}
+
 static void win_get(void *to, size_t len, const volatile void *place, int target)
 {
     POST(fi_read(ep, to, len, NULL, ranks[target], at(place, target), keys[target], NULL));
@@ -440,6 +452,7 @@ static void claims_and_senders(void)
 static void windows(void)
 {
     static double mine[CELLS], theirs[CELLS], ones[16];
+    struct request puts[2];
     int i, other = 1 - rank, round;
     int64_t one = 1, number = 0;
 
@@ -457,6 +470,13 @@ static void windows(void)
     win_flush();
     CHECK(memcmp(theirs, mine, sizeof(mine)) == 0);
     say("get");
+    win_rput(mine + 1, 8, window.cells + 20, other, &puts[0]);
+    win_rput(mine + 2, 8, window.cells + 21, other, &puts[1]);
+    wait_for(&puts[1]);
+    wait_for(&puts[0]);
+    mpi_barrier();
+    CHECK(window.cells[20] == 1 + other * 0.25 && window.cells[21] == 2 + other * 0.25);
+    say("puts with requests");
     for (i = 0; i < 16; i++) {
         ones[i] = 1;
     }

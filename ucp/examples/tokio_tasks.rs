@@ -111,7 +111,7 @@ fn block_on(worker: &Worker, work: impl Future<Output = Outcome>) -> Outcome {
     })
 }
 
-/// Progresses the worker; sleeps until its descriptor or its timer says that there is something to do.
+/// Progresses the worker; sleeps until its descriptor says that there is something to do.
 async fn drive(worker: Worker) -> Result<(), String> {
     let events = worker.event_source().map_err(|e| e.to_string())?.ok_or("a transport has no descriptor")?;
     // SAFETY: the owner has this descriptor, valid and the same, until it is dropped.
@@ -120,9 +120,6 @@ async fn drive(worker: Worker) -> Result<(), String> {
         while worker.progress() > 0 || !worker.arm() {
             tokio::task::yield_now().await;
         }
-        let timer = worker.next_timer().unwrap_or(Duration::from_secs(3600));
-        if let Ok(readable) = tokio::time::timeout(timer, events.readable()).await {
-            readable.map_err(|e| e.to_string())?.clear_ready();
-        }
+        events.readable().await.map_err(|e| e.to_string())?.clear_ready();
     }
 }

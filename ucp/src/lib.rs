@@ -50,8 +50,8 @@
 //! # Sleeping, event loops
 //!
 //! [`Worker::wait`] sleeps. An event loop arms [`Worker::event_fd`] (or the owner of
-//! [`Worker::event_source`]) and sleeps on it for at most [`Worker::next_timer`]. Whatever other tasks begin
-//! meanwhile wakes it if it needs progress ([`Worker::arm`]).
+//! [`Worker::event_source`]) and sleeps on it. Timers of the worker wake it, and what other tasks begin
+//! meanwhile, if that needs progress ([`Worker::arm`]).
 //! # Handlers and ownership
 //!
 //! Handlers and callbacks live in the worker, and a worker lives as long as its last handle. A handler that

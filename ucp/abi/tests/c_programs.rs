@@ -224,6 +224,12 @@ fn forms_of_active_messages() {
     run("active_messages.c", &["posix", "efa", "self,posix,cma"]);
 }
 
+/// Programs that nothing but a descriptor wakes hear of arrivals and of timers.
+#[test]
+fn sleeps_on_descriptors() {
+    run("sleeps.c", &["posix", "efa", "self,posix,cma,efa"]);
+}
+
 #[test]
 fn closes_of_one_of_two_connections() {
     run("closes.c", &["posix", "efa", "self,posix,cma,efa"]);
@@ -353,7 +359,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 26] = [
+const PROGRAMS: [&str; 27] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -373,6 +379,7 @@ const PROGRAMS: [&str; 26] = [
     "idle.c",
     "refused.c",
     "reordered.c",
+    "sleeps.c",
     "forked.c",
     "options.c",
     "pools.c",

@@ -410,6 +410,7 @@ fn examples_of_ucx_run() {
         (0, "", "-n localhost", "posix"),
         (0, "-w", "-n localhost", "efa"),
         (0, "-f", "-n localhost", "posix"),
+        (0, "-f -e send", "-n localhost", "efa"),
         (1, "-c am", "-a 127.0.0.1", "posix"),
         (1, "-c stream", "-a 127.0.0.1", "efa"),
         (1, "-c tag", "-a 127.0.0.1", "posix"),
@@ -418,6 +419,8 @@ fn examples_of_ucx_run() {
     ] {
         let (name, program) = &programs[name];
         let port = free_port().to_string();
+        // The server of this one kills itself, and its client hears of it in its sleep.
+        let is_killed = how.contains("-e");
         // The server of this one serves until it is killed.
         let is_endless = *name == "ucp_client_server";
         let start = |to: &str| {
@@ -435,6 +438,14 @@ fn examples_of_ucx_run() {
         let mut server = server.spawn().expect("the server starts");
         wait_for_listener(port.parse().expect("a port"));
         let client = start(to).output().expect("the client runs");
+        if is_killed {
+            // The client says so and ends with an error.
+            _ = server.wait();
+            let said = String::from_utf8_lossy(&client.stdout);
+            assert!(said.contains("failure handler called"), "{}\n{said}", client.status);
+            assert_ne!(client.status.code(), Some(124), "the client sleeps on: {said}");
+            continue;
+        }
         if is_endless {
             _ = server.kill();
         }

@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -150,10 +151,10 @@ impl Shared {
         self.worker.inner.spin
     }
 
-    /// Descriptor of the worker's lanes.
-    pub(super) fn lanes_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    /// Descriptor of the worker's lanes, for sleeps that end at the next deadline.
+    pub(super) fn lanes_fd(&self) -> Option<BorrowedFd<'_>> {
         // Not inside the lock: never changes.
-        self.worker.event_fd()
+        self.worker.inner.events.as_ref().map(AsFd::as_fd)
     }
 }
 

@@ -275,11 +275,13 @@ impl SharedWorker {
     }
 
     /// Descriptor that becomes readable after [`SharedWorker::arm`] at an event, also one that another thread
-    /// receives; `None` if a lane lacks one.
+    /// receives, and when a back-off, close or check is due; `None` if a lane lacks one, or the process has
+    /// no descriptor left.
     pub fn event_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let _inside = self.shared.enter_to_look()?;
-        let Some(lanes) = self.shared.lanes_fd() else { return Ok(None) };
-        Ok(self.shared.wakeup.event_fd(lanes).ok())
+        let inside = self.shared.enter_to_look()?;
+        // With the timer of the worker.
+        let lanes = inside.worker().event_fd().and_then(|_| self.shared.lanes_fd());
+        Ok(lanes.and_then(|lanes| self.shared.wakeup.event_fd(lanes).ok()))
     }
 
     /// An owner of the descriptor of [`SharedWorker::event_fd`]: [`Worker::event_source`].
@@ -291,12 +293,14 @@ impl SharedWorker {
         })
     }
 
-    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread, also by an operation that another thread
-    /// or task begins meanwhile and that has to wait ([`Worker::arm`]). False if there may be something to
-    /// do, or there was: call progress again.
+    /// Arms [`SharedWorker::event_fd`] for one wakeup of one thread, also at the next deadline, and by an
+    /// operation that another thread or task begins meanwhile and that has to wait ([`Worker::arm`]). False
+    /// if there may be something to do, or there was, or a deadline has passed: call progress again.
     pub fn arm(&self) -> Result<bool, Error> {
         let inside = self.shared.enter_to_look()?;
-        let Some(lanes) = self.shared.lanes_fd() else { return Ok(false) };
+        // With the timer of the worker.
+        let lanes = inside.worker().event_fd().and_then(|_| self.shared.lanes_fd());
+        let Some(lanes) = lanes else { return Ok(false) };
         if self.takes_unseen() || self.takes_signal() || !arm_lanes(inside.worker()) {
             return Ok(false);
         }
@@ -436,8 +440,7 @@ impl SharedWorker {
         take_remote_write() Option<RemoteWrite>;
         /// Number of the sender of a message in a table: [`Worker::sender_in`].
         sender_in(table: &mut AddressTable, from: PeerId) Option<u64>;
-        /// Time until a back-off, close or check is due, for programs that wait on
-        /// [`SharedWorker::event_fd`].
+        /// Time until a back-off, close or check is due, of which [`SharedWorker::event_fd`] tells, too.
         next_timer() Option<Duration>;
         /// Size of the user memory behind each request: [`Worker::request_size`].
         request_size() usize;

@@ -170,6 +170,45 @@ fn operations_of_others_wake_the_armed_descriptor(tls: &str) {
     pair.until(|| flush.is_done().unwrap());
 }
 
+/// The armed descriptor tells of a timer, and none is armed behind a deadline.
+fn timers_wake_the_armed_descriptor(tls: &str) {
+    // No other timer does.
+    let source = common::source(tls).with("UCX_KEEPALIVE_INTERVAL", "1000000s");
+    let context = Context::configured(source).unwrap();
+    let [a, b] = [(); 2].map(|()| context.shared_worker(ThreadMode::Multi).unwrap());
+    let ab = connect(&a, &b);
+    ab.tag_send(99, vec![1]).wait().unwrap().0.unwrap();
+    b.tag_recv(99, TAG_MASK_FULL, Vec::with_capacity(1)).wait().unwrap().0.unwrap();
+    let fd = a.event_fd().unwrap().expect("each lane has one");
+    let readable = |time| ucs::sys::fd::wait_readable(&[fd], Some(Duration::from_millis(time))).unwrap();
+    let arm = || {
+        let start = Instant::now();
+        while !a.arm().unwrap() || readable(0) {
+            a.progress().unwrap();
+            b.progress().unwrap();
+            assert!(start.elapsed() < Duration::from_secs(60), "cannot be armed");
+        }
+    };
+    // Nobody receives it.
+    let send = ab.tag_send_sync(5, vec![1]);
+    for sleeps_elsewhere in [false, true] {
+        let flush = ab.flush_within(Duration::from_millis(300));
+        arm();
+        let start = Instant::now();
+        if sleeps_elsewhere {
+            thread::sleep(Duration::from_millis(400));
+        } else {
+            assert!(readable(10_000), "the timer is not heard of");
+        }
+        assert!(!a.arm().unwrap(), "a deadline has passed");
+        while !flush.is_done().unwrap() {
+            assert!(a.progress().unwrap() > 0 || !a.arm().unwrap() || readable(10_000), "it sleeps on");
+            assert!(start.elapsed() < Duration::from_secs(60));
+        }
+    }
+    drop(send);
+}
+
 /// An operation that another thread begins, and that needs progress, ends the wait of a thread.
 fn operations_of_others_end_a_wait(tls: &str) {
     // No timer hides a lost wake-up.
@@ -370,6 +409,7 @@ on! {
         signal_ends_a_wait
         armed_descriptor_is_readable
         operations_of_others_wake_the_armed_descriptor
+        timers_wake_the_armed_descriptor
         operations_of_others_end_a_wait
         futures_make_blocking_calls
         tasks_of_a_runtime_await_messages

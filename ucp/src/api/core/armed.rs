@@ -2,12 +2,11 @@
 
 use ucs::time::Nanos;
 
-/// Events that end the program's sleep by themselves: on the armed descriptor or by its timer. Others must
-/// signal the worker.
+/// Events of which the armed descriptor tells by itself. Others must signal the worker.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ArmedFor {
     /// Operations waited for resources of lanes, which are armed for them.
     pub(crate) resources: bool,
-    /// The next deadline, which is the program's timer.
+    /// The next deadline, for which its timer is set.
     pub(crate) deadline: Option<Nanos>,
 }

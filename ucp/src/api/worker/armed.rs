@@ -1,8 +1,13 @@
 //! The worker's armed descriptor: what it tells of, and the wake-up for what begins while a program sleeps on
 //! it.
 
+use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use ucs::Errno;
+use ucs::sys::fd::Epoll;
+use ucs::sys::timer_fd::TimerFd;
 use uct::api::{Caps, Events, Iface as _};
 
 use crate::api::core::armed::ArmedFor;
@@ -22,19 +27,58 @@ impl WorkerCore {
     }
 }
 
-impl Worker {
-    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane lacks one.
-    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.events.as_ref().map(AsFd::as_fd)
+/// Token of the timer in the worker's set, beside those of `Signals`.
+const TOKEN: u64 = u64::MAX - 3;
+
+/// The worker's next deadline as a descriptor, once a program has asked for the worker's.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer {
+    timer: OnceCell<TimerFd>,
+    is_set: Cell<bool>,
+}
+
+impl DeadlineTimer {
+    /// Adds the timer to the set of the worker, once.
+    fn add_to(&self, events: &Epoll) -> Result<(), Errno> {
+        if self.timer.get().is_none() {
+            let timer = TimerFd::new()?;
+            events.add(&timer, TOKEN)?;
+            _ = self.timer.set(timer);
+        }
+        Ok(())
     }
 
-    /// Arms [`Worker::event_fd`] for one wakeup: by an arrival, by a signal ([`Worker::signaller`]), and by
-    /// an operation that another task of this thread begins meanwhile and that has to wait, or arms a timer
-    /// before [`Worker::next_timer`]. False if there may be something to do, or a signal has come: call
-    /// progress again.
+    /// Makes the descriptor unreadable until then.
+    fn set(&self, after: Option<Duration>) -> Result<(), Errno> {
+        match self.timer.get() {
+            Some(timer) if self.is_set.replace(after.is_some()) || after.is_some() => timer.set(after),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Worker {
+    /// Descriptor that becomes readable after [`Worker::arm`] at an event, and when a back-off, close or
+    /// check is due; `None` if a lane lacks one, or the process has no descriptor left.
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        let events = self.inner.events.as_ref()?;
+        match self.inner.timer.add_to(events) {
+            Ok(()) => Some(events.as_fd()),
+            Err(errno) => {
+                tracing::debug!(%errno, "the worker has no event descriptor: no timer can be made");
+                None
+            }
+        }
+    }
+
+    /// Arms [`Worker::event_fd`] for one wakeup: by an arrival, by a signal ([`Worker::signaller`]), at the
+    /// next deadline ([`Worker::next_timer`]), and by an operation that another task of this thread begins
+    /// meanwhile and that has to wait, or has a deadline before all others. False if there may be something
+    /// to do, a deadline has passed, or a signal has come: call progress again.
     pub fn arm(&self) -> bool {
         let Some(events) = &self.inner.events else { return false };
-        if let Err(errno) = self.inner.signals.prepare(events) {
+        if let Err(errno) = self.inner.timer.add_to(events).and_then(|()| self.inner.signals.prepare(events))
+        {
             tracing::debug!(%errno, "cannot sleep: no descriptor for wake-ups");
             return false;
         }
@@ -45,9 +89,10 @@ impl Worker {
 
     /// An owner of the descriptor of [`Worker::event_fd`], for event loops that keep one (`AsyncFd` of
     /// tokio). It stays valid after the worker is dropped, and is then never readable. `None` as there.
-    pub fn event_source(&self) -> Result<Option<WorkerEvents>, ucs::Errno> {
-        let Some(fd) = self.event_fd() else { return Ok(None) };
-        let copy = fd.try_clone_to_owned().map_err(ucs::Errno::from)?;
+    pub fn event_source(&self) -> Result<Option<WorkerEvents>, Errno> {
+        let Some(events) = &self.inner.events else { return Ok(None) };
+        self.inner.timer.add_to(events)?;
+        let copy = events.as_fd().try_clone_to_owned().map_err(Errno::from)?;
         Ok(Some(WorkerEvents(copy)))
     }
 }
@@ -62,18 +107,24 @@ pub(crate) fn arm_lanes(worker: &Worker) -> bool {
     {
         return false;
     }
-    if core.cm.is_ready() {
+    let deadline = core.next_deadline();
+    let after = deadline.map(|at| at.since(core.now()));
+    if core.cm.is_ready() || after.is_some_and(|after| after.is_zero()) {
         core.on_wakeup();
         return false;
     }
-    let armed_for = ArmedFor { resources: core.waits_for_resources(), deadline: core.next_deadline() };
+    if let Err(errno) = worker.inner.timer.set(after) {
+        tracing::debug!(%errno, "the worker cannot be armed: its timer cannot be set");
+        return false;
+    }
+    let armed_for = ArmedFor { resources: core.waits_for_resources(), deadline };
     let is_armed = core.ifaces.iter().all(|lane| {
         // Some interfaces cannot signal free resources and need polling.
         let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
         let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
         (signals_send || !armed_for.resources) && lane.iface.arm(events) == Ok(true)
     });
-    // The descriptor and the program's timer tell of these from now on. Otherwise a thread that sleeps
+    // The descriptor, or the time of a wait, tells of these from now on. Otherwise a thread that sleeps
     // already still hears of what has begun since it armed.
     if is_armed {
         core.armed_for = armed_for;

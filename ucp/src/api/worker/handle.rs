@@ -17,6 +17,7 @@ use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::ops::DataOps;
+use crate::api::worker::armed::DeadlineTimer;
 use crate::api::worker::forks;
 use crate::api::worker::signal::Signals;
 use crate::api::worker::wakers::WakerList;
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) data_ops: DataOps,
     pub(crate) events: Option<Epoll>,
     pub(crate) signals: Signals,
+    pub(crate) timer: DeadlineTimer,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
     pub(crate) wakers: WakerList,
@@ -200,6 +202,7 @@ impl Worker {
                 data_ops: DataOps::default(),
                 events,
                 signals: Signals::default(),
+                timer: DeadlineTimer::default(),
                 limits,
                 spin,
                 wakers: WakerList::default(),

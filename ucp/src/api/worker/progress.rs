@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Time until a back-off, close or check is due, for programs that wait on [`Worker::event_fd`].
+    /// Time until a back-off, close or check is due, of which [`Worker::event_fd`] tells, too.
     pub fn next_timer(&self) -> Option<Duration> {
         let core = self.core_keep_idle();
         core.next_deadline().map(|at| at.since(core.now()))

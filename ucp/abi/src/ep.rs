@@ -314,23 +314,24 @@ fn interned(name: &str) -> *const c_char {
     }
 }
 
-/// Answers the transports of an endpoint, in memory that the attributes name.
-fn fill_transports(ep: &Ep, plain: &ucp::Worker, attr: &AttrFields<EpAttr>) -> Result<(), Status> {
+/// Answers the transports of an endpoint, in memory that the attributes name: of each entry what it has room
+/// for.
+fn fill_transports(ep: &Ep, attr: &AttrFields<EpAttr>) -> Result<(), Status> {
     let Some(mut transports) = field!(attr, ep_attr::TRANSPORTS, transports) else { return Ok(()) };
-    let entry_size = transports.entry_size.max(1);
-    let names = ep.ep.protocols().transports();
-    let ifaces = plain.ifaces();
-    let mut count = 0;
-    for name in names.iter().take(transports.num_entries as usize) {
-        let device = ifaces.iter().find(|iface| iface.tl == *name).map_or("", |iface| &iface.dev);
-        let entry = TransportEntry { transport_name: interned(name), device_name: interned(device) };
-        if transports.entries.is_null() || entry_size < size_of::<TransportEntry>() {
-            return Err(invalid("ucp_ep_query: no room for the transports"));
+    let entry_size = transports.entry_size;
+    let lanes = ep.ep.protocols().lanes();
+    let count = lanes.len().min(transports.num_entries as usize);
+    if count > 0 && (transports.entries.is_null() || entry_size < size_of::<*const c_char>()) {
+        return Err(invalid("ucp_ep_query: no room for the transports"));
+    }
+    for (at, (transport, device)) in lanes.iter().take(count).enumerate() {
+        let entry = transports.entries.cast::<u8>().wrapping_add(at * entry_size).cast::<*const c_char>();
+        // SAFETY: the attributes name room for `num_entries` of `entry_size` bytes: the first member fits.
+        unsafe { entry.write_unaligned(interned(transport)) };
+        if entry_size >= size_of::<TransportEntry>() {
+            // SAFETY: as above; the second member fits, too.
+            unsafe { entry.wrapping_add(1).write_unaligned(interned(device)) };
         }
-        let at = transports.entries.cast::<u8>().wrapping_add(count * entry_size).cast::<TransportEntry>();
-        // SAFETY: the attributes name room for `num_entries` of them.
-        unsafe { at.write_unaligned(entry) };
-        count += 1;
     }
     transports.num_entries = count as c_uint;
     answer!(attr, ep_attr::TRANSPORTS, transports = transports);
@@ -391,7 +392,7 @@ entry! {
             answer!(attr, ep_attr::REMOTE_SOCKADDR, remote_sockaddr = socket_storage(sockets.remote));
         }
         if attr.mask() & ep_attr::TRANSPORTS != 0 {
-            ep.worker().with_worker(|plain| fill_transports(ep, plain, &attr))??;
+            ep.worker().with_worker(|_| fill_transports(ep, &attr))??;
         }
         // The argument of the function for failures alone is none, as in UCX.
         let user_data = if ep.has_user_data.get() { ep.user_data.get() } else { std::ptr::null_mut() };

@@ -88,7 +88,8 @@ fn run_with(name: &str, tls: &[&str], environment: &[(&str, &str)]) {
 }
 
 /// Programs that use what is newer than Debian's headers.
-const NEED_OUR_HEADERS: [&str; 12] = [
+const NEED_OUR_HEADERS: [&str; 13] = [
+    "killed.c",
     "network_only.c",
     "fuzz.c",
     "masks.c",
@@ -174,6 +175,7 @@ fn operations_before_a_connection_and_without_a_request() {
 #[test]
 fn an_address_of_the_network_has_no_shared_memory() {
     run("network_only.c", &["posix,efa", "posix,cma,efa"]);
+    run_with("network_only.c", &["posix,cma,efa"], &[("SOFTEFA_DEVICES", "3")]);
 }
 
 /// A child of `fork` uses the library while its parent's context is open.
@@ -233,6 +235,12 @@ fn sleeps_on_descriptors() {
 #[test]
 fn closes_of_one_of_two_connections() {
     run("closes.c", &["posix", "efa", "self,posix,cma,efa"]);
+}
+
+/// A close after the peer's process was killed.
+#[test]
+fn closes_without_the_peers_process() {
+    run("killed.c", &["posix", "efa", "posix,cma,efa"]);
 }
 
 /// Answers behind a close by force, and error handlers that another thread calls.
@@ -359,7 +367,7 @@ fn stubs_are_opened_and_closed_in_any_order() {
 }
 
 /// Every C program of the tests on `ucp_*` and `ucs_*` functions that ends by itself.
-const PROGRAMS: [&str; 27] = [
+const PROGRAMS: [&str; 28] = [
     "attributes.c",
     "tagged.c",
     "one_sided.c",
@@ -383,6 +391,7 @@ const PROGRAMS: [&str; 27] = [
     "forked.c",
     "options.c",
     "pools.c",
+    "killed.c",
     "later.c",
     "threads.c",
     "structures.c",

@@ -90,6 +90,7 @@ static void descriptions(pair_t *pair)
     ucp_datatype_attr_t attr           = {.field_mask = UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE | UCP_DATATYPE_ATTR_FIELD_COUNT};
     ucp_dt_iov_t pieces[3]             = {{&param, 7}, {NULL, 0}, {&perf, 1000}};
     ucp_transport_entry_t entries[4];
+    const char *names[2] = {NULL, NULL};
     ucp_ep_attr_t of_ep = {.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS};
     ucp_config_t *config;
     char *text   = NULL;
@@ -117,6 +118,12 @@ static void descriptions(pair_t *pair)
     of_ep.transports.entry_size  = sizeof(entries[0]);
     CHECK(ucp_ep_query(pair->ab, &of_ep) == UCS_OK && of_ep.transports.num_entries >= 1);
     CHECK(strlen(entries[0].transport_name) > 0);
+    /* Entries of a program that knows the first member only. */
+    of_ep.transports.entries     = (ucp_transport_entry_t*)names;
+    of_ep.transports.num_entries = 1;
+    of_ep.transports.entry_size  = sizeof(names[0]);
+    CHECK(ucp_ep_query(pair->ab, &of_ep) == UCS_OK && of_ep.transports.num_entries == 1);
+    CHECK(!strcmp(names[0], entries[0].transport_name) && names[1] == NULL);
     CHECK(ucp_config_read(NULL, NULL, &config) == UCS_OK);
     ucp_config_print(config, stream, "a title", UCS_CONFIG_PRINT_CONFIG);
     ucp_config_release(config);

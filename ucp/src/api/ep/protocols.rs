@@ -55,6 +55,17 @@ impl EpProtocols<'_> {
         self.ep.state().lanes().iter().map(|at| core.ifaces[usize::from(at.0)].iface.attr().tl).collect()
     }
 
+    /// Transport and device of each lane to the peer, in the order of [`EpProtocols::transports`], and last
+    /// those of the lane by which the kernel copies.
+    pub fn lanes(&self) -> Vec<(&'static str, String)> {
+        let core = self.ep.worker().core();
+        let state = self.ep.state();
+        let of_packets = state.lanes().iter().map(|at| core.ifaces[usize::from(at.0)].iface.attr());
+        let rma_only = core.rma_only.as_ref();
+        let of_kernel = rma_only.filter(|_| state.kernel_copy_ep(rma_only).is_some()).map(RmaOnlyLane::attr);
+        of_packets.chain(of_kernel).map(|attr| (attr.tl, attr.dev.to_string())).collect()
+    }
+
     /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and
     /// the preferred method. `None` without messages or without a choice.
     pub fn measured_copy_cost(&self, len: usize) -> Option<CopyTimes> {

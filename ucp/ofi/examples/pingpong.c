@@ -1,7 +1,10 @@
 /* Ping-pong after the first example of the libfabric tutorial. Rank 0 is the server, rank 1 the client.
- * Over FI_EP_RDM the client knows the server's name; it sends its own as the first message, and the server acknowledges
- * that. With the argument `dgram` they do the same over FI_EP_DGRAM, with short messages: one in flight, which a network
+ * Over FI_EP_RDM the client knows the server's node and port, by which fi_getinfo finds its name; it sends its own as the
+ * first message, and the server acknowledges that. Where a provider has no names by nodes, the server gives its name by
+ * other means. With the argument `dgram` they do the same over FI_EP_DGRAM, with short messages: one in flight, which a network
  * may still lose. With `msg` the endpoints are of type FI_EP_MSG: the server listens, the client connects. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include "pair.h"
 
 enum { ROUNDS = 50, LONGEST = 1 << 16, LONGEST_DATAGRAM = 1024 };
@@ -52,9 +55,10 @@ static void send_bytes(size_t len)
     wait_for_comp(tx_cq);
 }
 
-/* The client of a connection asks for the way to a server. */
-static void find_provider(const struct names *server)
+/* The client asks for the way to a server: by node and port, or by its address. Returns 0, or an error of fi_getinfo. */
+static int find_provider(const char *node, const char *port, uint64_t flags, const struct names *server)
 {
+    int status;
     struct fi_info *hints = fi_allocinfo();
 
     hints->ep_attr->type = type;
@@ -67,8 +71,21 @@ static void find_provider(const struct names *server)
         hints->dest_addr    = malloc(server->len);
         memcpy(hints->dest_addr, server->bytes, server->len);
     }
-    OK(fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &info));
+    status = fi_getinfo(FI_VERSION(1, 9), node, port, flags, hints, &info);
     fi_freeinfo(hints);
+    return status;
+}
+
+/* A port of the loopback interface that nobody has at the moment. */
+static int free_port(void)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr*)&at, sizeof(at)) == 0);
+    CHECK(getsockname(fd, (struct sockaddr*)&at, &len) == 0);
+    close(fd);
+    return ntohs(at.sin_port);
 }
 
 static void open_fabric(void)
@@ -117,7 +134,7 @@ static void connect_pair(void)
     struct names mine = { .len = sizeof(mine.bytes) }, theirs;
 
     if (rank == 0) {
-        find_provider(NULL);
+        OK(find_provider(NULL, NULL, 0, NULL));
         open_fabric();
         OK(fi_passive_ep(fabric, info, &pep, NULL));
         OK(fi_pep_bind(pep, &eq->fid, 0));
@@ -131,7 +148,7 @@ static void connect_pair(void)
         OK(fi_accept(ep, NULL, 0));
     } else {
         exchange(&mine, &theirs, sizeof(mine));
-        find_provider(&theirs);
+        OK(find_provider(NULL, NULL, 0, &theirs));
         open_fabric();
         open_endpoint();
         OK(fi_recv(ep, rx_buf, LONGEST, NULL, 0, NULL));
@@ -140,17 +157,44 @@ static void connect_pair(void)
     wait_for_event(FI_CONNECTED);
 }
 
+/* Opens both endpoints, the server's first. Returns whether the client has found its name by node and port. */
+static int open_both(void)
+{
+    char port[16], token = 0, found = 0;
+
+    if (rank == 0) {
+        snprintf(port, sizeof(port), "%d", free_port());
+        OK(find_provider(NULL, port, FI_SOURCE, NULL));
+        open_fabric();
+        open_endpoint();
+        exchange(port, port, sizeof(port));
+        exchange(&token, &found, 1);
+    } else {
+        memset(port, 0, sizeof(port));
+        exchange(port, port, sizeof(port));
+        found = find_provider("127.0.0.1", port, 0, NULL) == 0 && info->dest_addr != NULL;
+        if (!found) {
+            OK(find_provider(NULL, NULL, 0, NULL));
+        }
+        exchange(&found, &token, 1);
+        open_fabric();
+        open_endpoint();
+    }
+    return found;
+}
+
 /* Makes the two known to each other. */
-static void connect_both(void)
+static void connect_both(int found)
 {
     struct names mine = { .len = sizeof(mine.bytes) }, theirs;
 
     OK(fi_getname(&ep->fid, mine.bytes, &mine.len));
     OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
-    /* In place of the server's name on a command line. */
-    exchange(&mine, &theirs, sizeof(mine));
+    if (!found) {
+        exchange(&mine, &theirs, sizeof(mine));
+    }
     if (rank == 1) {
-        CHECK(fi_av_insert(av, theirs.bytes, 1, &remote_addr, 0, NULL) == 1);
+        CHECK(fi_av_insert(av, found ? info->dest_addr : theirs.bytes, 1, &remote_addr, 0, NULL) == 1);
         memcpy(tx_buf, mine.bytes, mine.len);
         send_bytes(mine.len);
         wait_for_comp(rx_cq);
@@ -162,6 +206,9 @@ static void connect_both(void)
         OK(fi_recv(ep, rx_buf, LONGEST, NULL, FI_ADDR_UNSPEC, NULL));
         tx_buf[0] = 'K';
         send_bytes(1);
+    }
+    if (rank == 0) {
+        fprintf(stderr, "the server's name was %s\n", found ? "found by node and port" : "exchanged");
     }
 }
 
@@ -206,10 +253,7 @@ int main(int argc, char **argv)
     if (connected) {
         connect_pair();
     } else {
-        find_provider(NULL);
-        open_fabric();
-        open_endpoint();
-        connect_both();
+        connect_both(open_both());
     }
     for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         if (type != FI_EP_DGRAM || all[i] <= LONGEST_DATAGRAM) {

@@ -214,7 +214,7 @@ impl Av {
         Some(&name[..len])
     }
 
-    /// A name in words, which [`Av::name_in`] reads.
+    /// A name in words, which [`NameForm::name_in`] reads.
     fn words(&self, name: &[u8]) -> Option<String> {
         let packed = self.packed(name)?;
         let address = Address::unpack(packed).ok()?;
@@ -226,21 +226,6 @@ impl Av {
                 format!("fi_addr_efa4://{bytes}/{}", transports.join(","))
             }
         })
-    }
-
-    /// The name that a text of [`Av::words`] stands for.
-    fn name_in(&self, words: &str) -> Option<Vec<u8>> {
-        if self.form == NameForm::Efa {
-            return Some(words.parse::<RawAddr>().ok()?.to_bytes().into());
-        }
-        let bytes = words.strip_prefix("fi_addr_efa4://")?.split('/').next()?;
-        let byte = |at: usize| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok();
-        let mut name = (0..bytes.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-        if name.len() > self.form.len() {
-            return None;
-        }
-        name.resize(self.form.len(), 0);
-        Some(name)
     }
 
     /// The event queue to which insertions are reported, if this vector reports them.
@@ -265,11 +250,18 @@ impl Av {
     ) -> Result<c_int, Errno> {
         let eq = self.reports_to()?;
         // SAFETY: this function's contract.
-        let words = unsafe { crate::provider::text(node) }.filter(|_| service.is_null());
-        let Some(name) = words.as_deref().and_then(|words| self.name_in(words)) else {
-            tracing::error!("fi_av_insertsvc: the node is not the text of an address, or there is a service");
-            return Err(Errno::INVAL);
+        let [node, service] = unsafe { [crate::provider::text(node), crate::provider::text(service)] };
+        let name = match (node, service) {
+            (Some(words), None) => {
+                self.form.name_in(&words).ok_or_else(|| format!("{words} is not the text of an address"))
+            }
+            (node, service) => crate::info::ask_for_name(node.as_deref(), service.as_deref())
+                .and_then(|told| told.in_form(self.form)),
         };
+        let name = name.map_err(|why| {
+            tracing::error!("fi_av_insertsvc: {why}");
+            Errno::INVAL
+        })?;
         // SAFETY: as above.
         let failed = unsafe { self.insert(name.as_ptr().cast(), 1, number) }?;
         Ok(self.report(eq, context, 1, &failed))

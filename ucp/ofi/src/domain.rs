@@ -16,6 +16,7 @@ use crate::errno::Errno;
 use crate::fabric::Fabric;
 use crate::info::{KeyMode, NameForm, ONE_SIDED};
 use crate::object::{Object, UserCount, checked, from_handle, store_handle};
+use crate::open_objects::DOMAINS;
 use crate::refused;
 use crate::region_events::RegionEvents;
 
@@ -185,8 +186,11 @@ pub(crate) unsafe fn open(
         region_events: RegionEvents::default(),
         joins: Mutex::default(),
     };
+    let name = made.name.clone();
     // SAFETY: this function's contract.
     unsafe { store_handle(to, made) }?;
+    // SAFETY: it has just been stored.
+    DOMAINS.add(unsafe { *to }, &name);
     fabric.users().add();
     Ok(())
 }
@@ -194,6 +198,7 @@ pub(crate) unsafe fn open(
 calls! {
     fn close(fid: *mut Fid) -> c_int {
         let gone = from_handle::<Domain>(fid)?;
+        DOMAINS.remove(fid);
         gone.fabric().users().remove();
         Ok(0)
     }

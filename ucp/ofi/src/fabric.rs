@@ -12,6 +12,7 @@ use crate::abi::queue::{EqAttr, WaitAttr};
 use crate::abi::{Fid, flags, version};
 use crate::errno::Errno;
 use crate::object::{Object, UserCount, checked, from_handle, read, store_handle};
+use crate::open_objects::FABRICS;
 use crate::refused;
 
 /// `struct fid_fabric`, and what belongs to it.
@@ -56,7 +57,10 @@ pub(crate) unsafe fn open(
         cm: OnceLock::new(),
     };
     // SAFETY: as above.
-    unsafe { store_handle(to, made) }
+    unsafe { store_handle(to, made) }?;
+    // SAFETY: it has just been stored.
+    FABRICS.add(unsafe { *to }, crate::info::FABRIC);
+    Ok(())
 }
 
 impl Fabric {
@@ -84,7 +88,9 @@ impl Fabric {
 
 calls! {
     fn close(fid: *mut Fid) -> c_int {
-        from_handle::<Fabric>(fid).map(|_| 0)
+        from_handle::<Fabric>(fid)?;
+        FABRICS.remove(fid);
+        Ok(0)
     }
 
     fn domain(fid: *mut Fid, info: *mut Info, domain: *mut *mut Fid, context: *mut c_void) -> c_int {

@@ -10,8 +10,9 @@
 //! | `abi` | structures and values of `rdma/*.h`, libfabric 1.17 |
 //! | `entry`, `errno` | functions that C calls; results and errors as libfabric has them |
 //! | `provider`, `params`, `info` | the provider, its configuration, and its answers to `fi_getinfo` |
-//! | `fabric`, `domain` | the objects that others are made from |
+//! | `fabric`, `domain`, `open_objects` | the objects that others are made from, and which of them are open |
 //! | `pep`, `sockaddr` | passive endpoints, requests to be connected; socket addresses |
+//! | `name_server` | names of endpoints by node and service |
 //! | `deferred` | work that starts when a counter reaches a threshold |
 //! | `region_events` | counters of regions |
 //! | `ring` | entries of an endpoint until a queue is read |
@@ -40,7 +41,9 @@ mod errno;
 mod fabric;
 mod info;
 mod mr;
+mod name_server;
 mod object;
+mod open_objects;
 mod params;
 mod pep;
 mod poll;

@@ -3,9 +3,6 @@
 
 use std::ffi::{CString, OsString, c_char, c_int};
 
-use ucp::LibfabricConfig;
-use ucs::config::Table;
-
 use crate::abi::Provider;
 
 /// `FI_PARAM_STRING`: the engine reads the text of a value.
@@ -14,11 +11,13 @@ const PREFIX: &str = "UCX_";
 
 type Define = unsafe extern "C" fn(*const Provider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
-/// Names of the engine's keys without their prefix. Those of the provider itself are variables only.
+/// Key of the provider's name, of which the names of parameters are made: it is a variable only.
+const NAME: &str = "UCX_OFI_NAME";
+
+/// Names of the engine's keys without their prefix.
 fn keys() -> impl Iterator<Item = (&'static str, &'static ucs::config::KeyDesc)> {
-    let tables =
-        ucp::Context::tables().into_iter().filter(|table| table.prefix != LibfabricConfig::DESC.prefix);
-    tables.flat_map(|table| table.keys).filter_map(|key| Some((key.name.strip_prefix(PREFIX)?, key)))
+    let keys = ucp::Context::tables().into_iter().flat_map(|table| table.keys);
+    keys.filter(|key| key.name != NAME).filter_map(|key| Some((key.name.strip_prefix(PREFIX)?, key)))
 }
 
 /// Beginning of the variables of a provider with this name; `None` for that of libfabric's own provider,
@@ -73,6 +72,8 @@ mod tests {
         let given =
             vars(&[("FI_EFA4_TLS", "posix"), ("FI_EFA4_NONE", "1"), ("FI_TCP_IFACE", "lo"), ("TLS", "x")]);
         assert_eq!(translated(&given, "efa4"), vars(&[("UCX_TLS", "posix")]));
+        let of_provider = vars(&[("FI_EFA4_OFI_AUTO_PROGRESS", "y"), ("FI_EFA4_OFI_NAME", "x")]);
+        assert_eq!(translated(&of_provider, "efa4"), vars(&[("UCX_OFI_AUTO_PROGRESS", "y")]));
         assert_eq!(translated(&given, "efa"), []);
         let given = vars(&[("FI_EFA4_TLS", "posix"), ("UCX_TLS", "efa")]);
         assert_eq!(translated(&given, "efa4"), []);

@@ -42,7 +42,7 @@ type LogEnabled = unsafe extern "C" fn(*const Provider, c_int, c_int) -> c_int;
 /// A value is bad: a warning says which.
 pub(crate) fn settings() -> Result<&'static LibfabricConfig, Errno> {
     static SETTINGS: OnceLock<Result<LibfabricConfig, String>> = OnceLock::new();
-    let read = || LibfabricConfig::load(&Source::from_env()?);
+    let read = || LibfabricConfig::load(&of_both()?);
     SETTINGS.get_or_init(|| read().map_err(|error: ConfigError| error.to_string())).as_ref().map_err(
         |error| {
             warn(error);
@@ -51,11 +51,16 @@ pub(crate) fn settings() -> Result<&'static LibfabricConfig, Errno> {
     )
 }
 
-/// The configuration of the engine: the environment, and libfabric's variables of this provider.
-pub(crate) fn source() -> Result<Source, Errno> {
+/// The environment, with libfabric's variables of this provider.
+fn of_both() -> Result<Source, ConfigError> {
     let mut vars: Vec<_> = std::env::vars_os().collect();
     vars.extend(crate::params::translated(&vars, &name().to_string_lossy()));
-    Source::from_vars(vars).map_err(|error| {
+    Source::from_vars(vars)
+}
+
+/// The configuration of the engine: the environment, and libfabric's variables of this provider.
+pub(crate) fn source() -> Result<Source, Errno> {
+    of_both().map_err(|error| {
         warn(&error.to_string());
         Errno::INVAL
     })
@@ -118,10 +123,14 @@ fn running_release() -> u32 {
     unsafe { fi_version() }
 }
 
-/// Name of the provider (`UCX_OFI_NAME`).
+/// Name of the provider (`UCX_OFI_NAME`), on which the names of libfabric's variables depend.
 pub(crate) fn name() -> CString {
-    let given = settings().ok().and_then(|settings| CString::new(&*settings.name).ok());
-    given.filter(|name| !name.is_empty()).unwrap_or_else(|| NAME.to_owned())
+    static NAMED: OnceLock<CString> = OnceLock::new();
+    let read = || {
+        let settings = LibfabricConfig::load(&Source::from_env().ok()?).ok()?;
+        CString::new(&*settings.name).ok().filter(|name| !name.is_empty())
+    };
+    NAMED.get_or_init(|| read().unwrap_or_else(|| NAME.to_owned())).clone()
 }
 
 /// Returns the provider. Libfabric calls it when it has loaded this library.

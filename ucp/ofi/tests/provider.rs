@@ -39,14 +39,68 @@ fn fi_info_without_a_matching_answer_says_why() {
         return;
     }
     let mut list = command("fi_info", "posix");
-    list.args(["-p", "efa4", "-t", "FI_EP_DGRAM", "-c", "FI_RMA"]).env("UCX_LOG_LEVEL", "debug");
+    list.args(["-p", "efa4", "-t", "FI_EP_DGRAM", "-c", "FI_RMA", "-d", "nope"])
+        .env("UCX_LOG_LEVEL", "debug");
     let output = end_of(spawn(list), 60);
     let text = text(&output);
     assert!(!output.status.success(), "{text}");
     assert!(
-        text.contains("no answer for domain efa4, Dgram endpoints: capabilities 0x4 are not supported"),
+        text.contains("no answer for domain efa4, Dgram endpoints: the hints name domain nope; capabilities 0x4 are not supported"),
         "{text}"
     );
+}
+
+/// Names of the providers with endpoints of type `FI_EP_RDM` that this one is part of, as libfabric ranks
+/// them.
+fn ranked(variable: &str, value: &str) -> Vec<String> {
+    let mut list = command("fi_info", "posix");
+    list.args(["-t", "FI_EP_RDM"]).env(variable, value);
+    let mut names: Vec<_> = text(&end_of(spawn(list), 60))
+        .lines()
+        .filter_map(|line| line.strip_prefix("provider: "))
+        .filter(|name| name.starts_with("efa4"))
+        .map(str::to_owned)
+        .collect();
+    names.dedup();
+    names
+}
+
+#[test]
+fn utility_providers_layer_over_it_only_if_they_shall() {
+    if !has_program("fi_info") {
+        return;
+    }
+    assert_eq!(ranked("UCX_OFI_LAYERED", "n"), ["efa4"]);
+    for variable in ["UCX_OFI_LAYERED", "FI_EFA4_OFI_LAYERED"] {
+        let names = ranked(variable, "y");
+        for name in ["efa4;ofi_rxm", "efa4;ofi_rxd"] {
+            assert!(names.iter().any(|known| known == name), "{name} in {names:?} by {variable}");
+        }
+        // libfabric ranks what it does not know last.
+        assert_eq!(names.last().map(String::as_str), Some("efa4"), "{names:?}");
+    }
+}
+
+#[test]
+fn the_only_nic_has_a_domain_of_its_name() {
+    if !has_program("fi_info") {
+        return;
+    }
+    for (name, is_there) in [("softefa0", true), ("efa4", true), ("softefa7", false)] {
+        let mut list = command("fi_info", "posix,efa");
+        list.args(["-p", "efa4", "-t", "FI_EP_RDM", "-d", name]);
+        let output = end_of(spawn(list), 60);
+        let text = text(&output);
+        assert_eq!(output.status.success(), is_there, "{name}: {text}");
+        assert_eq!(text.matches("domain: ").count(), usize::from(is_there), "{name}: {text}");
+    }
+}
+
+#[test]
+fn endpoints_by_node_and_service() {
+    for (tls, form) in [("posix", "0"), ("efa", "0"), ("efa", "12")] {
+        run("tests/c/nodes.c", tls, &[form]);
+    }
 }
 
 #[test]
@@ -340,7 +394,7 @@ fn fi_info_lists_the_keys() {
     let mut list = command("fi_info", "posix");
     list.arg("-e");
     let text = text(&end_of(spawn(list), 60));
-    for key in ["FI_EFA4_TLS", "FI_EFA4_NET_DEVICES", "FI_EFA4_CM_TIMEOUT"] {
+    for key in ["FI_EFA4_TLS", "FI_EFA4_NET_DEVICES", "FI_EFA4_CM_TIMEOUT", "FI_EFA4_OFI_AUTO_PROGRESS"] {
         assert!(text.contains(key), "{key} in {text}");
     }
     let mut list = command("fi_info", "posix");
@@ -501,6 +555,12 @@ fn printed_by_example(name: &str, provider: &str, tls: &str) -> Option<String> {
     run.arg(argument).env("FI_PROVIDER", provider).env("FI_TCP_IFACE", "lo").env("FI_UDP_IFACE", "lo");
     let output = end_of(spawn(run), 90);
     assert!(output.status.success(), "{name} on {provider}, {tls}: {}", text(&output));
+    let is_by_names = name == "pingpong" && argument != "msg" && provider == "efa4";
+    assert!(
+        !is_by_names || text(&output).contains("found by node and port"),
+        "{argument}: {}",
+        text(&output)
+    );
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

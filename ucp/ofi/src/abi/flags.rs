@@ -13,6 +13,9 @@ pub(crate) const SEND: u64 = 1 << 11;
 pub(crate) const REMOTE_READ: u64 = 1 << 12;
 pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const MULTI_RECV: u64 = 1 << 16;
+/// Of later releases: `FI_DIRECTED_RECV` and `FI_MULTI_RECV` of tagged messages alone.
+pub(crate) const TAGGED_DIRECTED_RECV: u64 = 1 << 45;
+pub(crate) const TAGGED_MULTI_RECV: u64 = 1 << 46;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
 pub(crate) const PEEK: u64 = 1 << 19;
@@ -69,6 +72,8 @@ pub(crate) const THREAD_ENDPOINT: u32 = 5;
 
 pub(crate) const PROGRESS_AUTO: u32 = 1;
 pub(crate) const PROGRESS_MANUAL: u32 = 2;
+/// `FI_PROGRESS_CONTROL_UNIFIED` of later releases: the program makes both kinds, from one thread.
+pub(crate) const PROGRESS_CONTROL_UNIFIED: u32 = 3;
 
 pub(crate) const RM_ENABLED: u32 = 2;
 

@@ -126,6 +126,7 @@ impl Ep {
         self.can_recv.store(!self.shares_rx(), Ordering::Relaxed);
         if self.kind != EpKind::Msg {
             self.can_send.store(true, Ordering::Relaxed);
+            self.service.start(&self.name, self.domain().name_form);
         }
         Ok(())
     }

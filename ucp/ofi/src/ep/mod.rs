@@ -65,6 +65,7 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::info::EpKind;
+use crate::name_server::Service;
 use crate::object::{Object, UserCount};
 use crate::ring::Ring;
 use crate::sleepers::TimerFd;
@@ -154,6 +155,7 @@ pub(crate) struct Ep {
     /// `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv: AtomicUsize,
     options: options::Options,
+    service: Service,
     /// Messages that peeks have claimed.
     claimed: RefCell<Vec<peek::Claimed>>,
     groups: groups::Groups,

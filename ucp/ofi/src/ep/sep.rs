@@ -16,7 +16,8 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::info::{MAX_CONTEXTS, NameForm};
+use crate::info::{Answer, MAX_CONTEXTS, NameForm};
+use crate::name_server::Service;
 use crate::object::{Object, UserCount, checked, from_handle, read, store, store_handle};
 use crate::refused::{self, RefusedTable};
 
@@ -39,6 +40,7 @@ pub(crate) struct Sep {
     /// Bits of the contexts that are open.
     open: [AtomicU32; 2],
     name: Vec<u8>,
+    service: Service,
     is_enabled: AtomicBool,
 }
 
@@ -107,6 +109,8 @@ pub(crate) unsafe fn open(
         counts,
         open: Default::default(),
         name: Vec::new(),
+        // SAFETY: the caller passes a whole tree.
+        service: unsafe { Answer::of(&info) }.map_or(Service::default(), |it| Service::of(&it.src_addr)),
         is_enabled: AtomicBool::new(false),
     };
     // SAFETY: this function's contract.
@@ -159,6 +163,18 @@ impl Sep {
             let ep = self.ep(number)?;
             ep.domain().forget_triggered(ep, None)
         })
+    }
+
+    /// Flags of the operations of a context with these capabilities and flags, if the endpoint has the
+    /// capabilities. What the context does not ask for is there all the same.
+    fn flags_of_context(&self, attr: Option<(u64, u64)>) -> Result<u64, Errno> {
+        let Some((caps, op_flags)) = attr else { return Ok(0) };
+        let absent = caps & !self.ep(0)?.caps;
+        if absent != 0 {
+            tracing::error!("a context has capabilities {absent:#x}, which its endpoint does not have");
+            return Err(Errno::INVAL);
+        }
+        Ok(op_flags)
     }
 
     fn close_eps(&mut self) {
@@ -299,6 +315,7 @@ calls! {
             return Err(Errno::NOAV);
         }
         sep.is_enabled.store(true, Ordering::Relaxed);
+        sep.service.start(&sep.name, sep.ep(0)?.domain().name_form);
         Ok(0)
     }
 
@@ -309,13 +326,15 @@ calls! {
 
     fn tx_ctx(fid: *mut Fid, number: c_int, attr: *mut c_void, to: *mut *mut Fid, context: *mut c_void) -> c_int {
         let sep: &Sep = checked(fid)?;
-        let op_flags = if attr.is_null() { 0 } else { read(attr.cast::<TxAttr>())?.op_flags };
+        let attr = if attr.is_null() { None } else { Some(read(attr.cast::<TxAttr>())?) };
+        let op_flags = sep.flags_of_context(attr.map(|attr| (attr.caps, attr.op_flags)))?;
         sep.open_context((true, number), (op_flags, 0), to, context)
     }
 
     fn rx_ctx(fid: *mut Fid, number: c_int, attr: *mut c_void, to: *mut *mut Fid, context: *mut c_void) -> c_int {
         let sep: &Sep = checked(fid)?;
-        let op_flags = if attr.is_null() { 0 } else { read(attr.cast::<RxAttr>())?.op_flags };
+        let attr = if attr.is_null() { None } else { Some(read(attr.cast::<RxAttr>())?) };
+        let op_flags = sep.flags_of_context(attr.map(|attr| (attr.caps, attr.op_flags)))?;
         sep.open_context((false, number), (0, op_flags), to, context)
     }
 

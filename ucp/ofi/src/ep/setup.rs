@@ -20,7 +20,8 @@ use crate::abi::{ADDR_UNSPEC, Alias, Fid, flags};
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::Errno;
-use crate::info::{EpKind, MIN_MULTI_RECV, NameForm, is_scalable};
+use crate::info::{Answer, EpKind, MIN_MULTI_RECV, NameForm, is_scalable};
+use crate::name_server::Service;
 use crate::object::{Object, UserCount, checked, from_handle, read, store};
 use crate::refused;
 
@@ -151,6 +152,11 @@ pub(super) unsafe fn open_any(
         // SAFETY: nothing of the worker leaves the closure.
         _ => unsafe { shared.with(|plain| name_of(plain, domain.name_form)) }.map_err(Errno::from)??,
     };
+    // SAFETY: the caller passes a whole tree.
+    let service = match unsafe { Answer::of(info) } {
+        Some(answer) if kind != EpKind::Msg => Service::of(&answer.src_addr),
+        _ => Service::default(),
+    };
     let progress_thread = match domain.has_progress_thread {
         true => Some(spawn_progress(domain, &shared)?),
         false => None,
@@ -198,6 +204,7 @@ pub(super) unsafe fn open_any(
         multi_recvs: RefCell::default(),
         min_multi_recv: AtomicUsize::new(MIN_MULTI_RECV),
         options: Options::default(),
+        service,
         claimed: RefCell::default(),
         groups: Default::default(),
         inject_bufs: RefCell::default(),

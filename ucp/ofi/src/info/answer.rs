@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::abi::Fid;
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use crate::name_server::Told;
 
 /// An answer: what the offered domain is, with what the caller has chosen.
 #[derive(Clone)]
@@ -23,11 +24,25 @@ pub(crate) struct Answer {
     pub(super) fabric: FabricAttr,
 }
 
-/// Socket addresses of an endpoint that is connected.
-#[derive(Clone, Copy, Default)]
+/// Addresses and names of a node and a service.
+#[derive(Clone, Default)]
 pub(super) struct Sockets {
+    /// Socket addresses of an endpoint that is connected.
     pub source: Option<SocketAddr>,
     pub dest: Option<SocketAddr>,
+    /// The name of one that is not.
+    pub named: Option<Named>,
+}
+
+/// The name of an endpoint that is not connected, in any domain.
+#[derive(Clone)]
+pub(super) enum Named {
+    /// The endpoint serves its own name there.
+    Service(SocketAddr),
+    /// The peer's name, as it has told it.
+    Told(Told),
+    /// The peer's name, in words.
+    Words(String),
 }
 
 impl Answer {

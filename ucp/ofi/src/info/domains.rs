@@ -1,5 +1,6 @@
 //! Domains of this host, and the limits of this provider.
 
+use ucp::wire::RawAddr;
 use uct::api::DevKind;
 
 use crate::abi::flags;
@@ -21,7 +22,7 @@ pub(super) const MAX_SIZE: usize = 1 << 20;
 /// Longest message, bytes.
 pub(super) const MAX_MSG: usize = isize::MAX as usize;
 /// Name of the fabric, and of the domain with all devices.
-pub(super) const FABRIC: &str = "efa4";
+pub(crate) const FABRIC: &str = "efa4";
 /// Longest data of an error in a completion queue, bytes: a text, or the name of a sender.
 pub(crate) const MAX_ERR_DATA: usize = 512;
 
@@ -203,6 +204,21 @@ impl NameForm {
         }
     }
 
+    /// The name that a text of `fi_av_straddr` stands for.
+    pub(crate) fn name_in(self, words: &str) -> Option<Vec<u8>> {
+        if self == NameForm::Efa {
+            return Some(words.parse::<RawAddr>().ok()?.to_bytes().into());
+        }
+        let bytes = words.strip_prefix("fi_addr_efa4://")?.split('/').next()?;
+        let byte = |at: usize| u8::from_str_radix(bytes.get(at..at + 2)?, 16).ok();
+        let mut name = (0..bytes.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
+        if name.len() > self.len() {
+            return None;
+        }
+        name.resize(self.len(), 0);
+        Some(name)
+    }
+
     /// Form of the names of a domain with so many NICs, for scalable endpoints or without.
     pub(crate) fn of(format: u32, nics: usize, is_scalable: bool) -> NameForm {
         match nics {
@@ -223,15 +239,16 @@ pub(crate) struct OpenableDomain {
 }
 
 impl OpenableDomain {
-    /// The domains of this host: one with all devices, and, of several NICs, one for each.
-    pub(super) fn all() -> Result<Vec<OpenableDomain>, Errno> {
+    /// The domains of this host: one with all devices, and one for each of several NICs. One for the only NIC
+    /// is there if it is `named`, as it would be a second answer with the same device.
+    pub(super) fn all(named: Option<&str>) -> Result<Vec<OpenableDomain>, Errno> {
         let context = ucp::Context::configured(crate::provider::source()?).map_err(|error| {
             crate::provider::warn(&format!("no answer: {error}"));
             Errno::NODATA
         })?;
         let nics = nics(&context);
         let mut domains = vec![OpenableDomain { name: FABRIC.into(), nics: nics.len() }];
-        if nics.len() > 1 {
+        if nics.len() > 1 || nics.first().is_some_and(|nic| named == Some(*nic)) {
             domains.extend(nics.iter().map(|dev| OpenableDomain { name: (*dev).into(), nics: 1 }));
         }
         Ok(domains)

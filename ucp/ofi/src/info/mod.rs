@@ -3,12 +3,23 @@
 //! | File | Contents |
 //! |---|---|
 //! | `answer.rs` | what a caller gets, and passes to open objects |
+//! | `attrs.rs` | capabilities and attributes: what the hints choose, and what a domain has |
 //! | `domains.rs` | what this provider has |
 //! | `hints.rs` | what the caller asks for, and whether a domain has it |
 //! | `names.rs` | nodes and services, and the socket addresses of this host |
 //! | `tree.rs` | the answer in memory of the C library, which libfabric frees |
 
+/// Notes a reason why a domain does not satisfy the hints.
+macro_rules! check {
+    ($hints:expr, $holds:expr, $($why:tt)+) => {
+        if !$holds {
+            $hints.refuse(format!($($why)+));
+        }
+    };
+}
+
 mod answer;
+mod attrs;
 mod domains;
 mod hints;
 mod names;
@@ -17,15 +28,24 @@ mod tree;
 use crate::abi::flags;
 use crate::abi::info::Info;
 use crate::errno::Errno;
+use crate::name_server::Told;
 
 pub(crate) use answer::Answer;
 pub(crate) use domains::{
-    DEFAULT_RX_SIZE, EpKind, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_DATAGRAM, MAX_ERR_DATA,
-    MIN_MULTI_RECV, NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
+    DEFAULT_RX_SIZE, EpKind, FABRIC, INJECT_SIZE, IOV_LIMIT, KeyMode, MAX_CONTEXTS, MAX_DATAGRAM,
+    MAX_ERR_DATA, MIN_MULTI_RECV, NameForm, ONE_SIDED, RMA_IOV_LIMIT, count_nics, device_of, is_scalable,
 };
 
 use domains::OpenableDomain;
 use hints::Hints;
+
+/// The name that the endpoint of a node and a service tells, or why there is none.
+pub(crate) fn ask_for_name(node: Option<&str>, service: Option<&str>) -> Result<Told, String> {
+    match (node, service) {
+        (Some(_), Some(_)) => names::ask(node, service, 0),
+        _ => Err("a node and a service name an endpoint".into()),
+    }
+}
 
 /// Finds the answers to hints, as a list for libfabric to free. [`Errno::NODATA`]: there are none. Debug
 /// lines tell why.
@@ -40,7 +60,7 @@ pub(crate) unsafe fn find(
     // SAFETY: this function's contract.
     let hints = unsafe { Hints::read(version, call_flags, hints) };
     let settings = crate::provider::settings()?;
-    let domains = OpenableDomain::all()?;
+    let domains = OpenableDomain::all(hints.domain_name())?;
     let mut answers = Vec::new();
     let refuse = |domain: &OpenableDomain, kind: EpKind, why: String| {
         tracing::debug!("no answer for domain {}, {kind:?} endpoints: {why}", domain.name);

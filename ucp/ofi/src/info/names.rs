@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use crate::abi::flags;
+use crate::name_server::{self, Told};
 use crate::sockaddr;
 
 /// The first socket address of a node and a service, of which one may be missing.
@@ -13,6 +14,21 @@ pub(super) fn resolve(
     call_flags: u64,
     addr_format: u32,
 ) -> Result<SocketAddr, String> {
+    Ok(resolve_all(node, service, call_flags, addr_format)?[0])
+}
+
+/// The name that the endpoint of a node and a service tells.
+pub(super) fn ask(node: Option<&str>, service: Option<&str>, call_flags: u64) -> Result<Told, String> {
+    name_server::ask(&resolve_all(node, service, call_flags, flags::FORMAT_UNSPEC)?)
+}
+
+/// All of their socket addresses, of which there is at least one.
+fn resolve_all(
+    node: Option<&str>,
+    service: Option<&str>,
+    call_flags: u64,
+    addr_format: u32,
+) -> Result<Vec<SocketAddr>, String> {
     let c_text = |text: Option<&str>| text.map(|text| CString::new(text).unwrap_or_default());
     let (c_node, c_service) = (c_text(node), c_text(service));
     // SAFETY: zeros are a value of this structure.
@@ -36,17 +52,20 @@ pub(super) fn resolve(
     if error != 0 {
         return Err(format!("{node:?}, {service:?} cannot be resolved (getaddrinfo: {error})"));
     }
-    let mut found = None;
+    let mut found = Vec::new();
     let mut next = list;
     // SAFETY: `getaddrinfo` has made the list.
-    while let (None, Some(entry)) = (found, unsafe { next.as_ref() }) {
+    while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: an entry has a whole address.
-        found = unsafe { sockaddr::of_caller(entry.ai_addr.cast()) };
+        found.extend(unsafe { sockaddr::of_caller(entry.ai_addr.cast()) });
         next = entry.ai_next;
     }
     // SAFETY: as above; it is freed once.
     unsafe { libc::freeaddrinfo(list) };
-    found.ok_or_else(|| format!("{node:?}, {service:?} have no IP address"))
+    if found.is_empty() {
+        return Err(format!("{node:?}, {service:?} have no IP address"));
+    }
+    Ok(found)
 }
 
 /// Address of this host on the way to another, with port 0. Nothing is sent.

@@ -67,7 +67,7 @@ static void open_domain(uint64_t caps, int argc, char **argv)
 }
 
 /* Opens everything. */
-static void open_ends(uint64_t caps, int argc, char **argv)
+static inline void open_ends(uint64_t caps, int argc, char **argv)
 {
     open_domain(caps, argc, argv);
     open_end(&a);
@@ -81,7 +81,7 @@ static void close_domain(void)
     fi_freeinfo(info);
 }
 
-static void close_ends(void)
+static inline void close_ends(void)
 {
     struct end *ends[] = { &a, &b };
     for (int i = 0; i < 2; i++) {

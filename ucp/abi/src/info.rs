@@ -15,6 +15,7 @@ use crate::worker::Worker;
 
 /// Values of `ucs_config_print_flags_t`.
 const PRINT_CONFIG: c_int = 1 << 0;
+const PRINT_HEADER: c_int = 1 << 1;
 const PRINT_DOC: c_int = 1 << 2;
 
 /// Writes text to a stream. Refuses null.
@@ -48,7 +49,7 @@ pub(crate) unsafe fn fill_string(to: *mut c_char, size: usize, text: &(impl AsRe
     unsafe { to.add(len).write(0) };
 }
 
-/// Prints a configuration.
+/// Prints a configuration: what the flags name.
 /// # Safety
 /// `stream` is null or open.
 pub(crate) unsafe fn print_config(
@@ -58,7 +59,7 @@ pub(crate) unsafe fn print_config(
     flags: c_int,
 ) -> Result<(), Status> {
     let mut text = String::new();
-    if !title.is_empty() {
+    if flags & PRINT_HEADER != 0 && !title.is_empty() {
         _ = writeln!(text, "#\n# {title}\n#");
     }
     if flags & (PRINT_CONFIG | PRINT_DOC) != 0 {

@@ -125,13 +125,15 @@ static void descriptions(pair_t *pair)
     CHECK(ucp_ep_query(pair->ab, &of_ep) == UCS_OK && of_ep.transports.num_entries == 1);
     CHECK(!strcmp(names[0], entries[0].transport_name) && names[1] == NULL);
     CHECK(ucp_config_read(NULL, NULL, &config) == UCS_OK);
-    ucp_config_print(config, stream, "a title", UCS_CONFIG_PRINT_CONFIG);
+    ucp_config_print(config, stream, "no title", UCS_CONFIG_PRINT_CONFIG);
+    ucp_config_print(config, stream, "a title", UCS_CONFIG_PRINT_CONFIG | UCS_CONFIG_PRINT_HEADER);
     ucp_config_release(config);
     ucp_worker_print_info(pair->a, stream);
     ucp_ep_print_info(pair->ab, stream);
     ucp_mem_print_info("64k", pair->context, stream);
     fclose(stream);
-    CHECK(strstr(text, "a title") != NULL && strstr(text, "UCX_TLS=") != NULL);
+    CHECK(strstr(text, "no title") == NULL && strstr(text, "a title") != NULL);
+    CHECK(strstr(text, "UCX_TLS=") != NULL);
     CHECK(strstr(text, "UCP worker") != NULL && strstr(text, "UCP endpoint") != NULL);
     CHECK(strstr(text, "allocated 65536 bytes") != NULL);
     free(text);

@@ -6,6 +6,7 @@
 
 #include <ucm/api/ucm.h>
 #include <ucp/api/device/ucp_host.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 static int marks, calls;
@@ -160,16 +161,13 @@ static void wakeup(pair_t *pair)
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_EVENTS | UCP_WORKER_PARAM_FIELD_EVENT_FD,
                                   .events = UCP_WAKEUP_RX | UCP_WAKEUP_EDGE};
     ucp_worker_h worker;
-    int pipes[2], fd;
+    int set = epoll_create1(0), fd;
 
-    CHECK(pipe(pipes) == 0);
-    params.event_fd = pipes[0];
-    if (ucp_worker_create(pair->context, &params, &worker) == UCS_OK) {
-        REFUSED(ucp_worker_get_efd(worker, &fd));
-        ucp_worker_destroy(worker);
-    }
-    close(pipes[0]);
-    close(pipes[1]);
+    params.event_fd = set;
+    CHECK(ucp_worker_create(pair->context, &params, &worker) == UCS_OK);
+    REFUSED(ucp_worker_get_efd(worker, &fd));
+    ucp_worker_destroy(worker);
+    close(set);
 }
 
 static void on_event(ucm_event_type_t type, ucm_event_t *event, void *arg)

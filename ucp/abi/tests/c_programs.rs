@@ -257,6 +257,8 @@ fn other_forms_of_operations() {
 #[test]
 fn fields_of_parameters_and_attributes() {
     run("attributes.c", &["posix", "efa", "self,posix,cma"]);
+    // A fence has something to order.
+    run_with("attributes.c", &["efa"], &[("SOFTEFA_REORDER", "0.3")]);
 }
 
 #[test]
@@ -590,6 +592,18 @@ const RULES: &[(&str, &str)] = &[
         "connection_request_rejected_twice",
         "ucp_listener_reject: ADDR is a connection request that ucp_listener_reject has freed",
     ),
+    (
+        "connection_request_accepted_twice",
+        "ucp_ep_create: ADDR is a connection request that ucp_ep_create has freed",
+    ),
+    (
+        "uct_configuration_released_twice",
+        "uct_config_release: ADDR is a uct configuration that uct_config_release has freed",
+    ),
+    (
+        "components_released_twice",
+        "uct_release_component_list: ADDR is no list of components of this library, or it has been released",
+    ),
     ("freed_uct_rkey", "put_short: ADDR is a uct remote key that uct_rkey_release has freed"),
     ("own_memory_as_uct_rkey", "get_short: ADDR is not a uct remote key of this library"),
     ("freed_uct_memory", "am_zcopy: ADDR is a uct memory handle that uct_iface_mem_free has freed"),
@@ -609,6 +623,7 @@ const RULES: &[(&str, &str)] = &[
         "status_of_a_freed_request",
         "ucp_request_check_status: ADDR is a request that ucp_request_release has freed",
     ),
+    ("cancel_of_a_freed_request", "ucp_request_cancel: ADDR is a request that ucp_request_free has freed"),
     (
         "freed_request_behind_other_receives",
         "ucp_request_check_status: ADDR is a request that ucp_request_free has freed",
@@ -637,6 +652,10 @@ const RULES: &[(&str, &str)] = &[
     (
         "release_of_data_that_is_not_kept",
         "ucp_am_data_release: ADDR is no data that the program has kept, or it has been released",
+    ),
+    (
+        "receive_of_data_that_is_not_kept",
+        "ucp_am_recv_data_nbx: ADDR is no data that the program has kept, or it has been released",
     ),
     (
         "release_of_stream_data_that_is_not_kept",
@@ -688,7 +707,19 @@ fn a_broken_rule_ends_the_program_with_one_line() {
 /// Checks find nothing in programs that break no rule.
 #[test]
 fn programs_that_break_no_rule_run_with_checks() {
-    for name in ["tagged.c", "one_sided.c", "messages.c", "rest.c", "pitfalls.c"] {
+    for name in [
+        "tagged.c",
+        "one_sided.c",
+        "messages.c",
+        "rest.c",
+        "pitfalls.c",
+        "early.c",
+        "lists.c",
+        "closes.c",
+        "failed.c",
+        "threads.c",
+        "sleeps.c",
+    ] {
         run_with(name, &["posix"], &[("UCX_CHECK", "y")]);
     }
 }

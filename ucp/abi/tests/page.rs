@@ -353,7 +353,8 @@ fn every_rule_that_programs_rely_on_has_a_test() {
         let mut functions = 0;
         for name in tests.split('`').skip(1).step_by(2) {
             if name.contains('.') {
-                text = read(folder().join("tests/c").join(name));
+                let is_of_rust = name.ends_with(".rs");
+                text = read(folder().join(if is_of_rust { "../.." } else { "tests/c" }).join(name));
             } else {
                 functions += 1;
                 assert!(text.contains(&format!(" {name}(")), "{row}: there is no function {name}");

@@ -314,6 +314,30 @@ fn ucx_info_prints() {
     }
 }
 
+/// Every key of the distribution's UCX is taken, with its default value: without a word, and nothing fails.
+#[test]
+fn every_key_of_ucx_is_taken() {
+    let Some(folder) = installed("ucx_info") else { return };
+    let mut theirs = Command::new("timeout");
+    theirs.args(["60", "/usr/bin/ucx_info", "-cfa"]).env_remove("LD_LIBRARY_PATH");
+    let theirs = theirs.output().expect("it runs");
+    assert_ended_well("ucx_info -cfa", &theirs);
+    let text = String::from_utf8_lossy(&theirs.stdout);
+    let keys: Vec<_> = text.lines().filter_map(|line| line.split_once('=')).collect();
+    let keys: Vec<_> = keys.into_iter().filter(|(name, _)| name.starts_with("UCX_")).collect();
+    assert!(keys.len() > 400, "{} keys", keys.len());
+    let run = |more: Option<(&str, &str)>| {
+        let mut info = Command::new("timeout");
+        info.args(["60", "/usr/bin/ucx_info", "-w", "-u", "ta"]);
+        info.envs(keys.iter().copied()).envs(more).env("LD_LIBRARY_PATH", &folder);
+        let output = info.output().expect("it runs");
+        assert_ended_well("ucx_info with every key", &output);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(run(None), "");
+    assert!(run(Some(("UCX_NO_SUCH_KEY", "1"))).contains("UCX_NO_SUCH_KEY"));
+}
+
 /// UCX's example, compiled as it is installed, sends a text by each kind of active message.
 #[test]
 fn uct_hello_world() {

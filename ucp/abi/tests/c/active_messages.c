@@ -414,6 +414,28 @@ static void refused_memory(pair_t *pair)
     free(other);
 }
 
+/* MPICH asks for the longest header: one of as many bytes as the worker says arrives, and none that is longer is sent. */
+static void longest_header(pair_t *pair)
+{
+    ucp_worker_attr_t attr    = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucp_request_param_t param = plain();
+    unsigned before           = got;
+    unsigned char *header;
+
+    CHECK(ucp_worker_query(pair->a, &attr) == UCS_OK && attr.max_am_header >= 256);
+    CHECK(attr.max_am_header <= sizeof(header_in));
+    header = malloc(attr.max_am_header + 1);
+    fill(header, attr.max_am_header + 1, 3);
+    what = COPY;
+    wait_for(pair, ucp_am_send_nbx(pair->ab, ID, header, attr.max_am_header, NULL, 0, &param), UCS_OK);
+    UNTIL(pair, got > before);
+    CHECK(header_length_in == attr.max_am_header && length_in == 0);
+    check_filled(header_in, attr.max_am_header, 3);
+    CHECK(UCS_PTR_STATUS(ucp_am_send_nbx(pair->ab, ID, header, attr.max_am_header + 1, NULL, 0, &param)) ==
+          UCS_ERR_INVALID_PARAM);
+    free(header);
+}
+
 int main(void)
 {
     static const ucs_thread_mode_t modes[] = {UCS_THREAD_MODE_SINGLE, UCS_THREAD_MODE_MULTI};
@@ -425,6 +447,7 @@ int main(void)
         make_pair(&pair, modes[i]);
         set_handler(pair.b);
         send_each_form(&pair);
+        longest_header(&pair);
         keep_many(&pair);
         other_ends(&pair);
         refused(&pair);

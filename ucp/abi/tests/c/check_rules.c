@@ -240,7 +240,8 @@ static void freed_listener(void)
     ucp_listener_query(listener, &attr);
 }
 
-static void connection_request_rejected_twice(void)
+/* Waits for a client. */
+static ucp_listener_h ask(void)
 {
     struct sockaddr_storage at;
     ucp_listener_h listener = listen_for(&at);
@@ -252,8 +253,26 @@ static void connection_request_rejected_twice(void)
     params.sockaddr.addrlen = sizeof(at);
     CHECK(ucp_ep_create(pair.a, &params, &ep) == UCS_OK);
     UNTIL(&pair, asked != NULL);
+    return listener;
+}
+
+static void connection_request_rejected_twice(void)
+{
+    ucp_listener_h listener = ask();
+
     CHECK(ucp_listener_reject(listener, asked) == UCS_OK);
     ucp_listener_reject(listener, asked);
+}
+
+static void connection_request_accepted_twice(void)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST};
+    ucp_ep_h ep;
+
+    ask();
+    params.conn_request = asked;
+    CHECK(ucp_ep_create(pair.b, &params, &ep) == UCS_OK);
+    ucp_ep_create(pair.b, &params, &ep);
 }
 
 /* Handles of the lower interface. */
@@ -303,6 +322,26 @@ static void open_uct(void)
     CHECK(uct_md_mkey_pack(md, allocated.memh, key) == UCS_OK);
     CHECK(uct_rkey_unpack(component, key, &bundle) == UCS_OK);
     CHECK(uct_ep_put_short(uct_ep, memory, 8, (uintptr_t)allocated.address, bundle.rkey) == UCS_OK);
+}
+
+static void uct_configuration_released_twice(void)
+{
+    uct_md_config_t *config;
+
+    open_uct();
+    CHECK(uct_md_config_read(component, NULL, NULL, &config) == UCS_OK);
+    uct_config_release(config);
+    uct_config_release(config);
+}
+
+static void components_released_twice(void)
+{
+    uct_component_h *components;
+    unsigned count;
+
+    CHECK(uct_query_components(&components, &count) == UCS_OK);
+    uct_release_component_list(components);
+    uct_release_component_list(components);
 }
 
 static void freed_uct_rkey(void)
@@ -394,6 +433,14 @@ static void status_of_a_freed_request(void)
     ucp_request_check_status(request);
 }
 
+static void cancel_of_a_freed_request(void)
+{
+    void *request = receive();
+
+    ucp_request_free(request);
+    ucp_request_cancel(pair.a, request);
+}
+
 /* Requests that are in use. Without the checks one of them has the memory of the last that was freed. */
 static void other_receives(void)
 {
@@ -477,6 +524,11 @@ static void release_of_data_that_is_not_kept(void)
     ucp_am_data_release(pair.a, memory);
 }
 
+static void receive_of_data_that_is_not_kept(void)
+{
+    ucp_am_recv_data_nbx(pair.a, memory, memory + 32, 8, &none);
+}
+
 static void release_of_stream_data_that_is_not_kept(void)
 {
     ucp_stream_data_release(pair.ab, memory);
@@ -524,6 +576,9 @@ static const struct {
     RULE(freed_datatype),
     RULE(freed_listener),
     RULE(connection_request_rejected_twice),
+    RULE(connection_request_accepted_twice),
+    RULE(uct_configuration_released_twice),
+    RULE(components_released_twice),
     RULE(freed_uct_rkey),
     RULE(own_memory_as_uct_rkey),
     RULE(freed_uct_memory),
@@ -537,6 +592,7 @@ static const struct {
     RULE(message_left_in_the_queue),
     RULE(request_freed_twice),
     RULE(status_of_a_freed_request),
+    RULE(cancel_of_a_freed_request),
     RULE(freed_request_behind_other_receives),
     RULE(request_freed_while_it_ran_behind_other_receives),
     RULE(use_of_a_freed_allocated_request_behind_another),
@@ -545,6 +601,7 @@ static const struct {
     RULE(request_of_a_freed_worker),
     RULE(use_of_a_freed_allocated_request),
     RULE(release_of_data_that_is_not_kept),
+    RULE(receive_of_data_that_is_not_kept),
     RULE(release_of_stream_data_that_is_not_kept),
     RULE(key_released_twice),
     RULE(own_memory_as_packed_address),

@@ -498,13 +498,6 @@ static void statuses(void)
     }
 }
 
-/* 28: MPICH asks for the longest header. */
-static void longest_header(pair_t *pair)
-{
-    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
-    CHECK(ucp_worker_query(pair->a, &attr) == UCS_OK && attr.max_am_header >= 256);
-}
-
 /* Requests that the library makes ahead of operations. */
 static void allocated_requests(pair_t *pair)
 {
@@ -730,7 +723,6 @@ int main(void)
     announcing_module();
     unmapped_key(&pair);
     statuses();
-    longest_header(&pair);
     allocated_requests(&pair);
     forced_ends(&pair);
     own_event_descriptor(&pair);

@@ -93,6 +93,7 @@ static void descriptions(pair_t *pair)
     const char *names[2] = {NULL, NULL};
     ucp_ep_attr_t of_ep = {.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS};
     ucp_config_t *config;
+    double last;
     char *text   = NULL;
     size_t size  = 0;
     FILE *stream = open_memstream(&text, &size);
@@ -100,6 +101,10 @@ static void descriptions(pair_t *pair)
     CHECK(ucp_lib_query(&lib) == UCS_OK && lib.max_thread_level == UCS_THREAD_MODE_MULTI);
     CHECK(ucp_ep_evaluate_perf(pair->ab, &param, &perf) == UCS_OK);
     CHECK(perf.estimated_time > 0 && perf.estimated_time < 1);
+    last               = perf.estimated_time;
+    param.message_size = 64 << 20;
+    CHECK(ucp_ep_evaluate_perf(pair->ab, &param, &perf) == UCS_OK);
+    CHECK(perf.estimated_time > 100 * last && perf.estimated_time < 10);
     attr.count = 7;
     CHECK(ucp_dt_query(ucp_dt_make_contig(3), &attr) == UCS_OK && attr.packed_size == 21);
     attr.field_mask |= UCP_DATATYPE_ATTR_FIELD_BUFFER;

@@ -5,6 +5,7 @@
 #include "check_macro.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <string.h>
 #include <ucp/api/ucp.h>
 #include <uct/api/uct.h>
@@ -52,14 +53,47 @@ static int is_order(int number, int *order)
     return seen == 15;
 }
 
+/* What becomes of each signal, and the mask of this thread. */
+typedef struct {
+    struct sigaction actions[NSIG];
+    sigset_t mask;
+} signals_t;
+
+static void note_signals(signals_t *to)
+{
+    int number;
+
+    memset(to, 0, sizeof(*to));
+    for (number = 1; number < NSIG; number++) {
+        sigaction(number, NULL, &to->actions[number]);
+    }
+    sigprocmask(SIG_SETMASK, NULL, &to->mask);
+}
+
+/* Neither loading nor use changes what becomes of a signal. */
+static void check_signals(const signals_t *before)
+{
+    signals_t now;
+    int number;
+
+    note_signals(&now);
+    for (number = 1; number < NSIG; number++) {
+        CHECK(now.actions[number].sa_handler == before->actions[number].sa_handler);
+        CHECK(now.actions[number].sa_flags == before->actions[number].sa_flags);
+        CHECK(sigismember(&now.mask, number) == sigismember(&before->mask, number));
+    }
+}
+
 int main(int argc, char **argv)
 {
+    signals_t before;
     int opened, closed, to_open[4], to_close[4], i;
 
     /* A process for each order of opening would be the first time for each: the arguments name one. */
     CHECK(argc == 2);
     opened = atoi(argv[1]);
     CHECK(is_order(opened, to_open));
+    note_signals(&before);
     for (closed = 0; closed < 256; closed++) {
         void *libraries[4];
 
@@ -70,6 +104,7 @@ int main(int argc, char **argv)
             libraries[to_open[i]] = dlopen(names[to_open[i]], RTLD_NOW | RTLD_LOCAL);
             CHECK(libraries[to_open[i]] != NULL);
             use(libraries[to_open[i]]);
+            check_signals(&before);
         }
         for (i = 0; i < 4; i++) {
             use(libraries[to_close[i]]);

@@ -547,6 +547,26 @@ static void generic(pair_t *pair)
     free(in);
 }
 
+/* 3: `request_init` is called once for each block of memory, not for each operation. */
+static void requests_serve_again(pair_t *pair)
+{
+    ucp_request_param_t param = plain();
+    uint64_t out = 1, in = 0;
+    unsigned before = inits, gone = cleanups;
+    int i;
+
+    CHECK(before > 0);
+    for (i = 0; i < 3000; i++) {
+        ucs_status_ptr_t recv = ucp_tag_recv_nbx(pair->b, &in, 8, 7, ~0ull, &param);
+
+        CHECK(UCS_PTR_IS_PTR(recv));
+        wait_for(pair, ucp_tag_send_nbx(pair->ab, &out, 8, 7, &param), UCS_OK);
+        wait_for(pair, recv, UCS_OK);
+    }
+    /* With the checks, freed requests are kept for a while. */
+    CHECK((inits == before || getenv("UCX_CHECK") != NULL) && cleanups == gone);
+}
+
 int main(void)
 {
     ucs_thread_mode_t mode;
@@ -561,6 +581,7 @@ int main(void)
         probes(&pair);
         pieces(&pair);
         generic(&pair);
+        requests_serve_again(&pair);
         free_pair(&pair);
         own_memory_in_callbacks(mode);
     }

@@ -594,6 +594,16 @@ static void configurations(const char *tl)
         CHECK(uct_config_get(config, "FIFO_BUFS", value, 2) == UCS_ERR_BUFFER_TOO_SMALL);
     }
     uct_config_release(config);
+    if (!strcmp(tl, "posix")) {
+        /* What is set for a prefix is for those that read with it. */
+        CHECK(setenv("UCX_PREFIX_POSIX_FIFO_BUFS", "32", 1) == 0);
+        CHECK(uct_md_iface_config_read(md, tl, "PREFIX", NULL, &config) == UCS_OK);
+        CHECK(uct_config_get(config, "FIFO_BUFS", value, sizeof(value)) == UCS_OK && !strcmp(value, "32"));
+        uct_config_release(config);
+        CHECK(uct_md_iface_config_read(md, tl, NULL, NULL, &config) == UCS_OK);
+        CHECK(uct_config_get(config, "FIFO_BUFS", value, sizeof(value)) == UCS_OK && strcmp(value, "32"));
+        uct_config_release(config);
+    }
     CHECK(uct_md_iface_config_read(md, "none", NULL, NULL, &config) == UCS_ERR_NO_DEVICE);
 }
 

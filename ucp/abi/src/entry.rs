@@ -1,4 +1,7 @@
 //! Entry points: the outcome of a panic, and the form in which results reach the caller.
+//!
+//! The short ways of `ucp_request_free`, `ucp_request_release`, `ucp_request_check_status`, `ucs_mpool_get`
+//! and `ucs_mpool_put` are not defined by `entry!`, and catch no panic: they call nothing that has one.
 
 use std::ffi::{c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

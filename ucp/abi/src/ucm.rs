@@ -10,7 +10,8 @@ use crate::entry::CStatus;
 
 entry! {
     /// Announces events that the program will report. Keeps the module that calls in memory: some are
-    /// unloaded while a hook of theirs is still called.
+    /// unloaded while a hook of theirs is still called. A module whose last call this is, by a jump, is not
+    /// on the stack: its caller is kept in its place.
     fn ucm_set_external_event(_events: c_int) {
         pin_caller();
         Ok(())

@@ -499,7 +499,7 @@ fn versions_formats_and_levels_of_completion() {
 fn domains_of_two_nics() {
     let two = [("SOFTEFA_DEVICES", "2")];
     run_with("tests/c/rma.c", "efa", &[], &two);
-    run_with("tests/c/sets.c", "efa", &[], &two);
+    run_with("tests/c/contexts.c", "efa", &["0"], &two);
     run_with("examples/shmem.c", "efa", &[], &two);
     if !has_program("fi_info") {
         return;

@@ -539,6 +539,20 @@ fn programs_print_through_tools_common() {
     }
 }
 
+/// `eprintln!` and `eprint!` panic where standard error cannot be written: a full disk, a closed pipe.
+#[test]
+fn a_line_that_cannot_be_written_ends_nothing() {
+    for dir in ["ucs", "uct", "ucp", "tools", "perf"] {
+        let is_example = |name: &str| name.contains("/examples/");
+        let mut found = Vec::new();
+        for (name, text) in all(dir).into_iter().filter(|(name, _)| !is_test(name) && !is_example(name)) {
+            let prints = |line: &str| ["eprintln!(", "eprint!(", "dbg!("].iter().any(|word| line.contains(word));
+            found.extend(code(&text).filter(|(_, line)| prints(line)).map(|(n, _)| format!("{name}:{n}")));
+        }
+        assert!(found.is_empty(), "ucs::stderr_line! drops such a line:\n{}", found.join("\n"));
+    }
+}
+
 #[test]
 fn unsafe_is_fenced() {
     const FENCE: &[&str] = &[

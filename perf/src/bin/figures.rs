@@ -21,10 +21,13 @@ fn main() -> ExitCode {
     for document in &args.documents {
         match perf::figure::fill_file(document, &args.folder) {
             Ok(kept) => kept.iter().for_each(|name| {
-                eprintln!("figures: {}: no new figures for '{name}': its table stays", document.display());
+                ucs::stderr_line!(
+                    "figures: {}: no new figures for '{name}': its table stays",
+                    document.display()
+                );
             }),
             Err(e) => {
-                eprintln!("figures: {}: {e}", document.display());
+                ucs::stderr_line!("figures: {}: {e}", document.display());
                 return ExitCode::FAILURE;
             }
         }

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match size.map_err(Failure::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("one_message: {e}");
+            ucs::stderr_line!("one_message: {e}");
             ExitCode::FAILURE
         }
     }

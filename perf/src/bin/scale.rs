@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("scale: {e}");
+            ucs::stderr_line!("scale: {e}");
             ExitCode::FAILURE
         }
     }
@@ -386,7 +386,7 @@ impl Sink for IgnoreAll {
     fn on_am(&mut self, _am: Am<'_>) {}
     fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
     fn on_ep_error(&mut self, _ep: EpTag, error: Error) {
-        eprintln!("scale: {error}");
+        ucs::stderr_line!("scale: {error}");
     }
 }
 

@@ -19,6 +19,18 @@ fn fi_info_finds_both_kinds_of_endpoint() {
     }
 }
 
+/// Standard error on a full disk: a program that is told why it has no device ends all the same.
+#[test]
+fn a_line_that_cannot_be_written_ends_and_stops_no_program() {
+    if !have("fi_info") {
+        return;
+    }
+    let command = "exec fi_info -p efa 2>/dev/full";
+    let out = finish(start(&[], &["env", "SOFTEFA_MTU=lots", "sh", "-c", command]), "fi_info");
+    // Without a device `fi_info` ends with an error of its own.
+    assert!(out.status.code().is_some_and(|code| code != 101), "{:?}", out.status);
+}
+
 #[test]
 fn fi_pingpong_rdm_all_sizes() {
     if !have("fi_pingpong") {

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
 }
 
 fn refuse(text: &str) -> ExitCode {
-    eprintln!("efa-dump: {text}");
+    ucs::stderr_line!("efa-dump: {text}");
     ExitCode::from(USAGE)
 }
 
@@ -150,7 +150,7 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     for (nth, path) in paths.iter().enumerate() {
         let capture = file::read(path, nth).map_err(|e: FileError| e.to_string())?;
         if let Some(why) = capture.truncated {
-            eprintln!("efa-dump: {}: {why}; showing what is before it", path.display());
+            ucs::stderr_line!("efa-dump: {}: {why}; showing what is before it", path.display());
         }
         records.extend(capture.records);
     }

@@ -64,7 +64,7 @@ fn devices() -> &'static [DeviceEntry] {
         let _ = ucs::trace::init(&Source::empty());
         let found = settings().and_then(|source| soft::list(&source).map_err(|e| e.to_string()));
         let found = found.unwrap_or_else(|e| {
-            eprintln!("softefa: no device: {e}");
+            ucs::stderr_line!("softefa: no device: {e}");
             Vec::new()
         });
         Devices(found.into_iter().enumerate().map(|(n, d)| entry(n, d.name)).collect())

@@ -36,7 +36,7 @@ pub fn report(e: &OpenError) -> Errno {
 /// Prints a line, once for each text: programs open a device several times.
 pub fn complain(text: &str) {
     if is_first_report(&format!("softefa: {text}")) {
-        eprintln!("softefa: {text}");
+        ucs::stderr_line!("softefa: {text}");
     }
 }
 

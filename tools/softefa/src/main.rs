@@ -227,7 +227,7 @@ impl DeviceArgs {
             source.set(key, &value);
         }
         for warning in unknown_names(&source) {
-            eprintln!("softefa: {warning}");
+            ucs::stderr_line!("softefa: {warning}");
         }
         let found = soft::list(&source).map_err(|e| e.to_string())?;
         Ok((source, found.into_iter().map(|d| d.name).collect()))
@@ -266,7 +266,7 @@ fn list(device: &DeviceArgs) -> Result<(), String> {
 }
 
 fn fail(RunError { code, text }: RunError) -> ExitCode {
-    eprintln!("softefa: {text}");
+    ucs::stderr_line!("softefa: {text}");
     ExitCode::from(code)
 }
 

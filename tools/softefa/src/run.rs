@@ -79,7 +79,7 @@ pub fn run(
     let binary = program::binary(&path);
     match Preload::of(&binary) {
         Preload::Works => {}
-        Preload::Ignored(why) => eprintln!(
+        Preload::Ignored(why) => ucs::stderr_line!(
             "softefa: note: {} does not find the device ({why}); other programs that it starts do",
             name.display()
         ),
@@ -88,13 +88,13 @@ pub fn run(
         }
     }
     if let Some(loaded) = LoadedLibs::of(&binary) {
-        loaded.missing.iter().for_each(|line| eprintln!("softefa: note: it will not start: {line}"));
+        loaded.missing.iter().for_each(|line| ucs::stderr_line!("softefa: note: it will not start: {line}"));
         if !loaded.missing.is_empty() {
-            eprintln!("softefa: note: see `softefa doctor {}`", name.display());
+            ucs::stderr_line!("softefa: note: see `softefa doctor {}`", name.display());
         }
     }
     for refused in permissions::refused_calls() {
-        eprintln!("softefa: note: programs may not reach each other: {refused}");
+        ucs::stderr_line!("softefa: note: programs may not reach each other: {refused}");
     }
     let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());
     let tree = SysfsTree::make(devices).map_err(made)?;

@@ -23,7 +23,7 @@ impl Unmapped {
         let watch = wanted.then(Watch::open).and_then(|watch| match watch {
             Ok(watch) => Some(watch),
             Err(errno) => {
-                eprintln!(
+                ucs::stderr_line!(
                     "softefa: memory is not watched (SOFTEFA_WATCH_MEMORY): userfaultfd: {errno} (allow it in the container's \
                      profile; Linux 5.11)"
                 );

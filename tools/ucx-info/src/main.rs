@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn refuse(text: &str, status: u8) -> ExitCode {
-    eprintln!("ucx-info: {text}");
+    ucs::stderr_line!("ucx-info: {text}");
     ExitCode::from(status)
 }
 

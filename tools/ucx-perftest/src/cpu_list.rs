@@ -70,7 +70,7 @@ pub fn cores_to_choose_from() -> Option<CpuList> {
     if let Err(e) = &tried
         && is_first_report("cores")
     {
-        eprintln!("{TOOL}: note: the sides are not pinned to cores ({e})");
+        ucs::stderr_line!("{TOOL}: note: the sides are not pinned to cores ({e})");
     }
     tried.ok()
 }

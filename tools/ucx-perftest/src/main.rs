@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 fn refuse(e: &Failure) -> ExitCode {
-    eprintln!("{TOOL}: {}", printable(&e.to_string()));
+    ucs::stderr_line!("{TOOL}: {}", printable(&e.to_string()));
     ExitCode::from(e.status())
 }
 
@@ -351,9 +351,9 @@ fn receive_client(listener: &Listener) -> Result<(Connection, Plan), Failure> {
     let turned_away = |peer: SocketAddr, why: &dyn std::fmt::Display| {
         let Some(left_out) = limit.admit() else { return };
         if left_out > 0 {
-            eprintln!("{TOOL}: {left_out} more clients were turned away");
+            ucs::stderr_line!("{TOOL}: {left_out} more clients were turned away");
         }
-        eprintln!("{TOOL}: turned {peer} away: {}", printable(&why.to_string()));
+        ucs::stderr_line!("{TOOL}: turned {peer} away: {}", printable(&why.to_string()));
     };
     let mut reception = listener.reception();
     loop {

@@ -89,7 +89,7 @@ fn with_objects<R>(f: impl FnOnce(&mut HashMap<usize, Object>) -> R) -> R {
 
 /// Prints the violated rule and aborts the process.
 fn broken(rule: std::fmt::Arguments<'_>) -> ! {
-    eprintln!("ucp: UCX_CHECK: {}: {rule}", FUNCTION.get());
+    ::ucs::stderr_line!("ucp: UCX_CHECK: {}: {rule}", FUNCTION.get());
     std::process::abort()
 }
 

@@ -11,7 +11,7 @@ static DONE: Once = Once::new();
 pub(crate) fn init(source: &Source) {
     DONE.call_once(|| {
         if let Err(error) = ::ucs::trace::init(source) {
-            eprintln!("ucp: {error}");
+            ::ucs::stderr_line!("ucp: {error}");
         }
         // What programs log themselves is passed on up to the same level.
         if let Ok(config) = LogConfig::load(source) {

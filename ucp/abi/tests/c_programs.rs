@@ -514,6 +514,25 @@ fn what_is_refused_is_logged() {
     }
 }
 
+/// Standard error on a full disk: lines of the log are lost, the program goes on.
+#[test]
+fn a_log_line_that_cannot_be_written_ends_no_program() {
+    if !has_headers() {
+        return;
+    }
+    let folder = library_folder();
+    let ours = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    // The name of no setting gives a warning, and each refused call an error.
+    for name in ["tagged.c", "refused.c"] {
+        let mut command = Command::new(compile(name, &folder, &[ours]));
+        command.env("LD_LIBRARY_PATH", &folder).env("UCX_TLS", "posix").env("UCX_POSIX_FIFO_SIZ", "8");
+        command.env("UCX_TEST_LOG_LEVEL", "error");
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let status = command.stderr(full).status().expect("the program runs");
+        assert!(status.success(), "{name}: {status}");
+    }
+}
+
 /// A call that is refused as unsupported has a line in the log that names it.
 #[test]
 fn what_is_not_supported_is_named() {

@@ -105,7 +105,7 @@ fn init_log() {
         if let Ok(source) = source()
             && let Err(error) = ucs::trace::init(&source)
         {
-            eprintln!("efa4: {error}");
+            ucs::stderr_line!("efa4: {error}");
         }
     });
 }

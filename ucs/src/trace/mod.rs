@@ -5,7 +5,7 @@ mod limit;
 pub use limit::RateLimit;
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 
 use tracing::level_filters::LevelFilter;
@@ -89,6 +89,8 @@ pub fn init(source: &Source) -> Result<(), ConfigError> {
         .with_max_level(config.log_level.filter())
         .with_writer(writer)
         .with_ansi(is_terminal)
+        // It would tell of a line that cannot be written by `eprintln!`, which then panics.
+        .log_internal_errors(false)
         .event_format(limit::Limited::new(fmt::format().with_target(true), config.log_rate))
         .finish();
     // An error here means that the program brought its own logger: that one is right.
@@ -97,6 +99,19 @@ pub fn init(source: &Source) -> Result<(), ConfigError> {
         tracing::warn!("UCX_LOG_FILE={}: cannot open {path}: {e}", config.log_file);
     }
     Ok(())
+}
+
+/// Writes a line to standard error, at once. Drops the line where it cannot be written.
+pub fn stderr_line(text: std::fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// As `eprintln!`, which panics where standard error cannot be written: here the line is dropped.
+#[macro_export]
+macro_rules! stderr_line {
+    ($($text:tt)*) => {
+        $crate::trace::stderr_line(::std::format_args!($($text)*))
+    };
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ucp_bench: {e}");
+            ucs::stderr_line!("ucp_bench: {e}");
             ExitCode::FAILURE
         }
     }

@@ -97,11 +97,11 @@ fn main() -> ExitCode {
     match versus(&args) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            eprintln!("versus: {failed} measurements failed");
+            ucs::stderr_line!("versus: {failed} measurements failed");
             ExitCode::FAILURE
         }
         Err(e) => {
-            eprintln!("versus: {e}");
+            ucs::stderr_line!("versus: {e}");
             ExitCode::FAILURE
         }
     }
@@ -144,7 +144,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
                 save(args, &figures, &note(args, &pairs, &ours, theirs.as_ref()))?;
             }
             Err(e) => {
-                eprintln!("versus: {}: {e}", case.name);
+                ucs::stderr_line!("versus: {}: {e}", case.name);
                 failed += 1;
             }
         }

@@ -25,7 +25,7 @@ impl Outcome {
             Some(label) if self.all > 1 => {
                 if tells {
                     // Both may be text of the peer.
-                    eprintln!("{TOOL}: {}", printable(&format!("{label}: {failure}")));
+                    ucs::stderr_line!("{TOOL}: {}", printable(&format!("{label}: {failure}")));
                 }
             }
             _ => self.only = Some(failure),

@@ -64,13 +64,18 @@ pub struct Server {
 
 impl Server {
     pub fn start(args: &str) -> Server {
+        Server::start_with(args, Stdio::piped)
+    }
+
+    /// Starts a server with `stderr` as its standard error.
+    pub fn start_with(args: &str, stderr: impl Fn() -> Stdio) -> Server {
         // Another program may take the port meanwhile: try another.
         for _ in 0..20 {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut command = program();
             command.args(["-p", &port.to_string()]).args(args.split_whitespace());
             let mut child =
-                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr()).spawn().unwrap();
             let mut out = BufReader::new(child.stdout.take().unwrap());
             let mut line = String::new();
             out.read_line(&mut line).unwrap();
@@ -85,7 +90,7 @@ impl Server {
     pub fn finish(mut self) -> Ran {
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        self.child.stderr.take().map(|mut from| from.read_to_string(&mut err).unwrap());
         let status = self.child.wait().unwrap().code().unwrap_or(-1);
         Ran { out, err, status }
     }

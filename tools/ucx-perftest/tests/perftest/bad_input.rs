@@ -479,6 +479,21 @@ fn killed_or_interrupted_run_leaves_no_process() {
     }
 }
 
+/// Standard error on a full disk, and a stranger, whom the server would name there: it serves the client.
+#[test]
+fn a_server_that_cannot_name_a_stranger_goes_on() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let server = Server::start_with("", || full().into());
+    let mut stranger = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    // The server closes the connection when it has turned the stranger away.
+    _ = std::io::Read::read_to_end(&mut stranger, &mut Vec::new());
+    assert_eq!(client_of(&server), 0);
+    assert_eq!(server.finish().status, 0);
+    let refused = program().args(["-t", "nonsense"]).stderr(full()).stdout(Stdio::null()).status().unwrap();
+    assert_eq!(refused.code(), Some(129));
+}
+
 #[test]
 fn closed_pipe_ends_quietly() {
     let (reader, writer) = std::io::pipe().unwrap();

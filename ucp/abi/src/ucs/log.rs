@@ -56,7 +56,7 @@ fn log_of(component: &LogComponent, level: c_int, file: &str, line: u32, message
     }
     let name = std::ffi::CStr::from_bytes_until_nul(&component.name).unwrap_or_default().to_string_lossy();
     let kind = usize::try_from(level).ok().and_then(|level| LEVELS.get(level)).unwrap_or(&"PRINT");
-    eprintln!("{kind:>5} {name}: {}:{line} {}", base_name(file), message.trim_end());
+    ::ucs::stderr_line!("{kind:>5} {name}: {}:{line} {}", base_name(file), message.trim_end());
     if level <= abort_level() {
         std::process::abort();
     }
@@ -85,7 +85,7 @@ fn log(level: c_int, file: &str, line: u32, message: &str) {
         2 => tracing::warn!("{file}:{line} {message}"),
         3 | 4 => tracing::info!("{file}:{line} {message}"),
         5 => tracing::debug!("{file}:{line} {message}"),
-        LEVEL_PRINT => eprintln!("{file}:{line} {message}"),
+        LEVEL_PRINT => ::ucs::stderr_line!("{file}:{line} {message}"),
         _ => tracing::trace!("{file}:{line} {message}"),
     }
     if level <= abort_level() {
@@ -101,7 +101,7 @@ unsafe extern "C" fn fatal_error_format(args: *const Args) {
             let message = args.text(args.pointer(3));
             (text(args.pointer(0)), args.fixed(1) as u32, text(args.pointer(2)), message)
         };
-        eprintln!("{file}:{line} {function}: {}", message.trim_end());
+        ::ucs::stderr_line!("{file}:{line} {function}: {}", message.trim_end());
         Ok(())
     };
     crate::entry::guard::<()>("ucs_fatal_error_format", print);
@@ -112,7 +112,7 @@ unsafe extern "C" fn log_fatal_error(args: *const Args) {
     crate::entry::guard::<()>("ucs_log_fatal_error", || {
         // SAFETY: the caller of the variadic function passes a format and its arguments.
         let message = unsafe { (*args).text((*args).pointer(0)) };
-        eprintln!("{}", message.trim_end());
+        ::ucs::stderr_line!("{}", message.trim_end());
         Ok(())
     });
 }

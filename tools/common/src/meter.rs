@@ -109,6 +109,8 @@ pub struct Meter {
     iters: u64,
     started: Instant,
     started_cycles: u64,
+    /// When [`Meter::stop`] was called.
+    stopped: Option<Instant>,
     last: u64,
     /// Samples of [`Meter::tick`] not counted yet. Counting many at once lets the processor overlap them.
     buffer: [u64; BUFFERED],
@@ -147,6 +149,7 @@ impl Meter {
             iters: 0,
             started: now,
             started_cycles: cycles,
+            stopped: None,
             last: cycles,
             buffer: [0; BUFFERED],
             buffered: 0,
@@ -163,6 +166,7 @@ impl Meter {
         self.samples.clear();
         self.iters = 0;
         self.started = Instant::now();
+        self.stopped = None;
         self.reported = (0, self.started);
         self.started_cycles = ticks();
         self.last = self.started_cycles;
@@ -170,6 +174,12 @@ impl Meter {
         (self.group, self.left) = (1, 1);
         // The cycle length is not known yet: check soon, then each second.
         self.report_at = self.started_cycles + (1 << 26);
+    }
+
+    /// Ends the time that is measured: the next [`read`](Self::read) leaves out what comes after the first
+    /// call.
+    pub fn stop(&mut self) {
+        self.stopped.get_or_insert_with(Instant::now);
     }
 
     /// Counts one iteration and its time.
@@ -267,7 +277,7 @@ impl Meter {
 
     /// Figures so far with the percentile `rank`; starts the next "recent" average.
     pub fn read(&mut self, rank: f64) -> Reading {
-        let now = Instant::now();
+        let now = self.stopped.unwrap_or_else(Instant::now);
         // An incomplete group counts as its predecessor did.
         let begun = self.group - self.left;
         if begun > 0 {
@@ -317,6 +327,21 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_the_end_is_not_measured() {
+        let mut meter = Meter::new();
+        meter.start();
+        meter.tick();
+        meter.stop();
+        std::thread::sleep(Duration::from_millis(300));
+        meter.stop();
+        assert!(meter.read(50.0).overall < 0.3);
+        meter.start();
+        std::thread::sleep(Duration::from_millis(2));
+        meter.tick();
+        assert!(meter.read(50.0).overall >= 0.002);
+    }
 
     #[test]
     fn counts_and_averages_agree() {

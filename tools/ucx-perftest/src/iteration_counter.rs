@@ -22,6 +22,11 @@ impl<'a> IterationCounter<'a> {
         self.meter.start();
     }
 
+    /// Ends the measured time: what a test does afterwards, such as freeing buffers, does not count.
+    pub fn stop(&mut self) {
+        self.meter.stop();
+    }
+
     /// Counts one iteration of a ping-pong.
     // HOT
     #[inline(always)]

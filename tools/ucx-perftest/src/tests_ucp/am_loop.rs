@@ -92,6 +92,7 @@ impl AmLoop<'_> {
             }
         }
         slots.drain(&mut self.wait)?;
+        self.counter.stop();
         self.barrier()
     }
 

@@ -97,6 +97,7 @@ impl GroupTest<'_> {
                 self.progress()?;
             }
         }
+        self.counter.stop();
         Ok(())
     }
 }

@@ -105,6 +105,7 @@ impl GroupTest<'_> {
         }
         (0..buffers.len()).try_for_each(|slot| self.idle(&mut buffers, slot))?;
         self.flush()?;
+        self.counter.stop();
         if checks {
             self.barrier()?;
             self.check_target(memory, from_each, me)?;

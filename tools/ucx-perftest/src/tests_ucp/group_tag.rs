@@ -83,6 +83,7 @@ impl GroupTest<'_> {
                 self.progress()?;
             }
         }
+        self.counter.stop();
         Ok(())
     }
 }

@@ -207,7 +207,7 @@ impl RmaTest<'_> {
             }
         }
         out.drain(&mut self.wait)?;
-        self.flush()
+        self.end()
     }
 
     /// An unordered network may bring the last byte first. If the rest never comes, the wait times out.
@@ -237,7 +237,7 @@ impl RmaTest<'_> {
             self.counter.tick_stream();
         }
         out.drain(&mut self.wait)?;
-        self.flush()
+        self.end()
     }
 
     /// Rounds of puts to different places; after each round the target checks every byte.
@@ -267,6 +267,7 @@ impl RmaTest<'_> {
             self.barrier()?;
             seq += round;
         }
+        self.counter.stop();
         Ok(())
     }
 
@@ -300,6 +301,7 @@ impl RmaTest<'_> {
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
         }
+        self.counter.stop();
         Ok(())
     }
 
@@ -344,7 +346,14 @@ impl RmaTest<'_> {
             self.counter.tick_stream();
         }
         into.drain(&mut self.wait)?;
-        self.flush()
+        self.end()
+    }
+
+    /// The end of what is measured, before buffers are freed.
+    fn end(&mut self) -> Result<(), Failure> {
+        self.flush()?;
+        self.counter.stop();
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

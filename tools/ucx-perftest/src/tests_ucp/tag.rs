@@ -79,11 +79,13 @@ impl TagTest<'_> {
         self.wait.barrier(&self.worker)?;
         self.counter.start();
         match (self.spec.test, self.side) {
-            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(sends, recvs, iters, sync),
-            (_, Side::Client) => self.send_all(sends, iters, sync),
-            (_, Side::Server) => self.receive_all(recvs, iters),
-            (_, Side::Both) => self.send_to_self(sends, recvs, iters, sync),
+            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(sends, recvs, iters, sync)?,
+            (_, Side::Client) => self.send_all(sends, iters, sync)?,
+            (_, Side::Server) => self.receive_all(recvs, iters)?,
+            (_, Side::Both) => self.send_to_self(sends, recvs, iters, sync)?,
         }
+        self.counter.stop();
+        Ok(())
     }
 
     /// Messages are only counted.

@@ -65,6 +65,7 @@ fn post_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Res
             ctx.counter.tick_stream();
         }
         ctx.flush()?;
+        ctx.counter.stop();
     }
     finish::<I, W>(ctx, iters)
 }
@@ -136,6 +137,7 @@ fn fetch_loop<I: Iface, W: Word>(
     if ctx.drain().is_err() {
         std::mem::forget(results);
     }
+    ctx.counter.stop();
     done
 }
 

@@ -253,8 +253,8 @@ impl<I: Iface> GroupTest<'_, I> {
             _ => self.atomics(each)?,
         }
         self.flush()?;
+        self.counter.stop();
         if self.validates() {
-            // Not part of the measurement: the figures are read before the next start.
             self.barrier()?;
             self.check_target(iters)?;
         }

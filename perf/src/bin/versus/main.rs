@@ -127,11 +127,15 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let scale = if args.quick { 10 } else { 1 };
     let limits = Limits { pairs, time: Duration::from_secs(args.seconds), scale };
     let mut pairs = PairedRuns::new(&ours, theirs.as_ref(), limits)?;
-    let chosen = cases
+    let chosen: Vec<&Case> = cases
         .iter()
         // The one program has its memory, on either library.
         .filter(|case| args.against != Against::Library || !case.own)
-        .filter(|case| args.only.as_deref().is_none_or(|only| case.name.contains(only)));
+        .filter(|case| args.only.as_deref().is_none_or(|only| case.name.contains(only)))
+        .collect();
+    if chosen.is_empty() {
+        return Err(Error::NoCase(args.only.clone().unwrap_or_default()));
+    }
     let (mut figures, mut failed) = (Vec::new(), 0);
     if !args.json {
         out::line(heading(&theirs.name()));

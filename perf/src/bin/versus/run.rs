@@ -31,6 +31,8 @@ pub enum Error {
     NoServer { program: String },
     #[error("{0}")]
     Compile(String),
+    #[error("--only {0}: no case has that in its name")]
+    NoCase(String),
     #[error("no free TCP port: {0}")]
     Port(std::io::Error),
     #[error("{path}: {source}")]

@@ -331,6 +331,21 @@ static void open_all(uint64_t caps)
 	must(fi_mr_reg(domain, recv_buf, room, FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
 }
 
+/* Providers remove their files in /dev/shm only when their objects are closed. */
+static void close_all(void)
+{
+	if (!fabric)
+		return;
+	must(fi_close(&ep->fid), "close of the endpoint");
+	must(fi_close(&send_mr->fid), "close of memory");
+	must(fi_close(&recv_mr->fid), "close of memory");
+	must(fi_close(&cq->fid), "close of the completion queue");
+	must(fi_close(&av->fid), "close of the address vector");
+	must(fi_close(&domain->fid), "close of the domain");
+	must(fi_close(&fabric->fid), "close of the fabric");
+	fi_freeinfo(info);
+}
+
 /* The address by which a peer names registered memory. */
 static uint64_t base(const char *at)
 {
@@ -455,6 +470,7 @@ static void measure(const char *test, int first, pid_t child, int fd, uint64_t i
 		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n", each * 1e6,
 		       (double)iters / took, (double)iters * (double)size / took / 1048576);
 	}
+	close_all();
 }
 
 /* What is counted: perf/fabric/versus sets the counts to zero before. */
@@ -478,6 +494,7 @@ static void with_self(const char *what, uint64_t iters)
 	/* The endpoint has met itself before anything is counted. */
 	counted(what, WINDOW);
 	counted(what, iters);
+	close_all();
 }
 
 /* Forks before libfabric is initialised. */

@@ -144,5 +144,12 @@ int main(int argc, char **argv)
 	printf("%zu peers, names of %zu bytes: %.0f ns, %.0f of them of the processor, %zu bytes of resident memory and %zu of the heap for each (%s, libfabric %u.%u)\n",
 	       n, len, took / (double)n, own_took / (double)n, (resident() - before) / n, (heap() - heap_before) / n, provider, FI_MAJOR(fi_version()),
 	       FI_MINOR(fi_version()));
+	/* The provider removes its file in /dev/shm only when its objects are closed. */
+	must(fi_close(&ep->fid), "close of the endpoint");
+	must(fi_close(&cq->fid), "close of the completion queue");
+	must(fi_close(&av->fid), "close of the address vector");
+	must(fi_close(&domain->fid), "close of the domain");
+	must(fi_close(&fabric->fid), "close of the fabric");
+	fi_freeinfo(info);
 	return 0;
 }

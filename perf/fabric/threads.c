@@ -30,7 +30,7 @@ struct pair {
 	pthread_t thread;
 	int number;
 	struct fid_ep *from, *to;
-	struct fid_av *av; /* of `from` */
+	struct fid_av *av, *av_of_to; /* `av` is of `from` */
 	struct fid_cq *cq;
 	fi_addr_t peer;
 	char *out, *in;
@@ -68,13 +68,12 @@ static struct fid_ep *open_ep(struct pair *p, struct fid_av **av)
 
 static void open_pair(struct pair *p)
 {
-	struct fid_av *unused;
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG };
 	char name[512] = { 0 };
 	size_t room = sizeof name;
 	must(fi_cq_open(domain, &cq_attr, &p->cq, NULL), "fi_cq_open");
 	p->from = open_ep(p, &p->av);
-	p->to = open_ep(p, &unused);
+	p->to = open_ep(p, &p->av_of_to);
 	must(fi_getname(&p->to->fid, name, &room), "fi_getname");
 	must(fi_av_insert(p->av, name, 1, &p->peer, 0, NULL) - 1, "fi_av_insert");
 	p->out = calloc(1, size + 1);
@@ -178,7 +177,17 @@ int main(int argc, char **argv)
 	pthread_barrier_wait(&end);
 	double took = now() - began;
 	printf("{\"threads\":%d,\"msg_rate\":%.0f}\n", count, (double)iters * count / took);
-	fflush(stdout);
-	/* The kernel closes everything. */
-	_exit(0);
+	/* Providers remove their files in /dev/shm only when their objects are closed. */
+	for (int i = 0; i < count; i++) {
+		pthread_join(pairs[i].thread, NULL);
+		must(fi_close(&pairs[i].from->fid), "close of an endpoint");
+		must(fi_close(&pairs[i].to->fid), "close of an endpoint");
+		must(fi_close(&pairs[i].cq->fid), "close of a completion queue");
+		must(fi_close(&pairs[i].av->fid), "close of an address vector");
+		must(fi_close(&pairs[i].av_of_to->fid), "close of an address vector");
+	}
+	must(fi_close(&domain->fid), "close of the domain");
+	must(fi_close(&fabric->fid), "close of the fabric");
+	fi_freeinfo(info);
+	return 0;
 }

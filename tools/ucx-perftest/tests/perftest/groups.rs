@@ -1,6 +1,6 @@
 //! More than two sides: processes, threads, and traffic patterns. Every byte is checked, and so are the sums.
 
-use crate::common::{Server, children_of, is_running, program, run_ok, soon};
+use crate::common::{Server, children_of, is_running, program, run_ok, run_with, soon};
 use serde_json::Value;
 use std::io::Read;
 use std::process::Stdio;
@@ -121,6 +121,16 @@ impl Drop for Spawned {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The last put of a member is the last in memory, whatever the network does with the order.
+#[test]
+fn checked_puts_pass_on_a_network_that_reorders() {
+    for layout in ["short", "bcopy"] {
+        let line = "--local --procs 2 --pattern incast -t put_bw -x efa -V -n 500 -D";
+        let ran = run_with(&format!("{line} {layout}"), &[("SOFTEFA_REORDER", "0.5")]);
+        assert_eq!(ran.status, 0, "{layout}: {}", ran.err);
     }
 }
 

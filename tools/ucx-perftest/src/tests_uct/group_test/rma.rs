@@ -23,7 +23,7 @@ impl<I: Iface> GroupTest<'_, I> {
             if test.validates() {
                 payload::fill(&mut bytes, number(me, seq));
                 // The last put stays in memory: an unordered network must not reorder them.
-                test.drain()?;
+                test.flush()?;
             }
             let bytes = &bytes[..];
             match test.layout {

@@ -510,6 +510,18 @@ fn closed_pipe_ends_quietly() {
     assert_eq!(out.status.code(), Some(141));
 }
 
+/// A result that a full disk does not take is not lost in silence.
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    for line in ["--local -t tag_lat -x posix -n 10 --json", "--local -t tag_lat -x posix -n 10 -f", "-h"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let out = program().args(line.split(' ')).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(255), "{line}: {err}");
+        assert!(err.starts_with("ucx-perftest: cannot write to standard output: "), "{line}: {err}");
+    }
+}
+
 /// Peers are of one user: both transports say so by name. Only root becomes another user.
 #[test]
 fn the_client_of_another_user_is_told_why() {

@@ -52,3 +52,26 @@ fn rows_without_namespaces_are_named() {
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(!out.status.success() && text.contains("killed not run: no namespaces"), "{text}");
 }
+
+/// Every program of `perf/udp` counts 2^20 bytes as a MB, and the table 10^6.
+#[test]
+fn bandwidths_have_one_unit() {
+    let script = "import importlib.machinery as m, importlib.util as u, sys
+sys.dont_write_bytecode = True
+loader = m.SourceFileLoader('udp', 'perf/udp')
+udp = u.module_from_spec(u.spec_from_loader('udp', loader))
+loader.exec_module(udp)
+ours = '{\"latency_us\": {\"avg\": 1}, \"bandwidth_mbs\": 1000}'
+print([udp.figure(kind, 'bw', ours) for kind in ('ours', 'sealed', 'tcp', 'rxd')], udp.figure('ucx', 'bw', '9 1 1 1 1000 1000 1 1'))";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let Ok(out) = Command::new("python3").current_dir(root).args(["-c", script]).output() else {
+        return ucs::testing::not_installed("units of perf/udp", "no python3");
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(
+        text,
+        "[1048.576, 1048.576, 1048.576, 1048.576] 1048.576\n",
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pcap_file::PcapError;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -29,6 +30,23 @@ pub enum FileError {
 
 const TRUNCATED: &str = "its last block is not whole";
 
+/// Why a capture ends at this error.
+pub fn why_cut(error: &PcapError) -> String {
+    match error {
+        PcapError::IncompleteBuffer => TRUNCATED.into(),
+        PcapError::IoError(e) if e.kind() == ErrorKind::UnexpectedEof => TRUNCATED.into(),
+        e => e.to_string(),
+    }
+}
+
+/// A time in nanoseconds: the reader takes any unit for them. Exact where it is right.
+pub fn nanoseconds(timestamp: Duration, unit: f64) -> u64 {
+    match unit {
+        1.0 => timestamp.as_nanos() as u64,
+        unit => (timestamp.as_nanos() as f64 * unit) as u64,
+    }
+}
+
 pub struct Capture {
     pub records: Vec<Record>,
     /// Why the file ends early, if it does.
@@ -48,11 +66,7 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
     let truncated = loop {
         let packet = match reader.next_block() {
             None => break None,
-            Some(Err(PcapError::IncompleteBuffer)) => break Some(TRUNCATED.into()),
-            Some(Err(PcapError::IoError(e))) if e.kind() == ErrorKind::UnexpectedEof => {
-                break Some(TRUNCATED.into());
-            }
-            Some(Err(e)) => break Some(e.to_string()),
+            Some(Err(e)) => break Some(why_cut(&e)),
             Some(Ok(Block::InterfaceDescription(interface))) => {
                 let found = u32::from(interface.linktype);
                 if found != u32::from(uct::efa::dev::soft::capture::LINKTYPE) {
@@ -69,11 +83,7 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
             Some(Ok(_)) => continue,
         };
         let unit = units.get(packet.interface_id as usize).copied().unwrap_or(1000.0);
-        // The reader takes any unit for nanoseconds.
-        let time = match unit {
-            1.0 => packet.timestamp.as_nanos() as u64,
-            unit => (packet.timestamp.as_nanos() as f64 * unit) as u64,
-        };
+        let time = nanoseconds(packet.timestamp, unit);
         let record = Record::parse(nth, time, &packet.data);
         records.push(record.ok_or_else(|| FileError::Header { path: path.into(), nth: records.len() + 1 })?);
     };

@@ -14,7 +14,7 @@ mod record;
 mod udp;
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
@@ -144,13 +144,18 @@ fn run(args: &Args) -> Result<Verdict, String> {
     Ok(if report.is_clean() { Verdict::Clean } else { Verdict::Found })
 }
 
+/// Says that a file ends early.
+fn tell_of_cut(path: &Path, why: &str) {
+    ucs::stderr_line!("efa-dump: {}: {why}; showing what is before it", path.display());
+}
+
 /// Reads files and sorts their packets by time.
 fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for (nth, path) in paths.iter().enumerate() {
         let capture = file::read(path, nth).map_err(|e: FileError| e.to_string())?;
         if let Some(why) = capture.truncated {
-            ucs::stderr_line!("efa-dump: {}: {why}; showing what is before it", path.display());
+            tell_of_cut(path, &why);
         }
         records.extend(capture.records);
     }

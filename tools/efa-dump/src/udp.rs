@@ -37,8 +37,11 @@ pub fn number(text: &str) -> Result<u32, String> {
 pub fn print(files: &[PathBuf], connection: Option<u32>, segment: Option<u32>) -> Result<bool, String> {
     let mut all = Vec::new();
     for (nth, path) in files.iter().enumerate() {
-        let packets = network::read(path)?;
-        packets.iter().for_each(|packet| all.extend(cut(nth, packet)));
+        let capture = network::read(path)?;
+        if let Some(why) = capture.truncated {
+            crate::tell_of_cut(path, &why);
+        }
+        capture.packets.iter().for_each(|packet| all.extend(cut(nth, packet)));
     }
     all.sort_by_key(|seen| seen.time);
     let start = all.first().map_or(0, |seen| seen.time);

@@ -196,6 +196,20 @@ fn all_datagrams_are_shown() {
     assert!(none.starts_with("# 0 of"), "{none}");
 }
 
+/// A capture that ends early has a line that says so.
+#[test]
+fn a_capture_that_is_cut_says_so() {
+    let folder = Folder::new("udp-cut");
+    let (path, _) = lossy(&folder);
+    assert_eq!(dump(&path, &[]).err, "");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.truncate(bytes.len() - 10);
+    std::fs::write(&path, bytes).unwrap();
+    let ran = dump(&path, &[]);
+    assert!(ran.err.contains("its last block is not whole; showing what is before it"), "{}", ran.err);
+    assert!(ran.out.contains("FRAG"), "{}", ran.out);
+}
+
 #[test]
 fn files_of_other_kinds_are_refused() {
     let folder = Folder::new("udp-bad");

@@ -9,6 +9,8 @@ use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
+use crate::file::{nanoseconds, unit, why_cut};
+
 /// A UDP packet of a capture.
 pub struct Packet {
     /// ns.
@@ -24,7 +26,14 @@ pub struct Packet {
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// UDP packets of a file, as far as it is whole.
-pub fn read(path: &Path) -> Result<Vec<Packet>, String> {
+pub struct Capture {
+    pub packets: Vec<Packet>,
+    /// Why the file ends early, if it does.
+    pub truncated: Option<String>,
+}
+
+/// Reads a file.
+pub fn read(path: &Path) -> Result<Capture, String> {
     let refused = |why: String| format!("{}: {why}", path.display());
     let mut file = File::open(path).map_err(|e| refused(e.to_string()))?;
     let mut magic = [0; 4];
@@ -34,34 +43,44 @@ pub fn read(path: &Path) -> Result<Vec<Packet>, String> {
     if magic == PCAPNG { read_ng(file) } else { read_old(file) }.map_err(refused)
 }
 
-fn read_old(file: BufReader<File>) -> Result<Vec<Packet>, String> {
+fn read_old(file: BufReader<File>) -> Result<Capture, String> {
     let mut reader = PcapReader::new(file).map_err(|e| format!("no pcap or pcapng file ({e})"))?;
     let link = reader.header().datalink;
-    let mut all = Vec::new();
-    while let Some(Ok(packet)) = reader.next_packet() {
-        all.extend(parse(link, packet.timestamp.as_nanos() as u64, &packet.data)?);
-    }
-    Ok(all)
+    let mut packets = Vec::new();
+    let truncated = loop {
+        match reader.next_packet() {
+            None => break None,
+            Some(Err(e)) => break Some(why_cut(&e)),
+            Some(Ok(packet)) => {
+                packets.extend(parse(link, packet.timestamp.as_nanos() as u64, &packet.data)?);
+            }
+        }
+    };
+    Ok(Capture { packets, truncated })
 }
 
-fn read_ng(file: BufReader<File>) -> Result<Vec<Packet>, String> {
+fn read_ng(file: BufReader<File>) -> Result<Capture, String> {
     let mut reader = PcapNgReader::new(file).map_err(|e| e.to_string())?;
-    let (mut links, mut all) = (Vec::new(), Vec::new());
-    while let Some(Ok(block)) = reader.next_block() {
+    let (mut links, mut packets) = (Vec::new(), Vec::new());
+    let truncated = loop {
+        let block = match reader.next_block() {
+            None => break None,
+            Some(Err(e)) => break Some(why_cut(&e)),
+            Some(Ok(block)) => block,
+        };
         match block {
             Block::SectionHeader(_) => links.clear(),
             Block::InterfaceDescription(interface) => {
-                links.push((interface.linktype, crate::file::unit(&interface.options)));
+                links.push((interface.linktype, unit(&interface.options)));
             }
             Block::EnhancedPacket(packet) => {
                 let Some((link, unit)) = links.get(packet.interface_id as usize) else { continue };
-                let time = (packet.timestamp.as_nanos() as f64 * unit) as u64;
-                all.extend(parse(*link, time, &packet.data)?);
+                packets.extend(parse(*link, nanoseconds(packet.timestamp, *unit), &packet.data)?);
             }
             _ => {}
         }
-    }
-    Ok(all)
+    };
+    Ok(Capture { packets, truncated })
 }
 
 /// The UDP packet in a frame; `None` if it is none, or a piece of one.

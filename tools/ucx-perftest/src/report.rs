@@ -122,6 +122,12 @@ impl TestResult {
         self.group.as_ref().is_some_and(|total| total.each.len() > 1)
     }
 
+    /// Iterations as `ucx_perftest` prints them: with `-T` those of one thread.
+    fn iters_of_a_thread(&self) -> u64 {
+        let threads = if self.spec.pattern == Pattern::Pairs { self.spec.threads } else { 1 };
+        self.iters() / u64::from(threads.max(1))
+    }
+
     fn iters(&self) -> u64 {
         self.group.as_ref().map_or(self.reading.iters, |total| total.reading.iters)
     }
@@ -360,7 +366,7 @@ impl Report {
         let n = |value: f64, decimals| self.number(value, decimals);
         format!(
             "{first:<10}{:>18} {:>10} {:>9} {:>9} {:>11} {:>10} {:>11} {:>11}",
-            n(done.iters() as f64, 0),
+            n(done.iters_of_a_thread() as f64, 0),
             "",
             "",
             n(f.overall, 3),
@@ -426,7 +432,7 @@ fn csv_cells(done: &TestResult) -> Vec<String> {
     let f = done.figures();
     let (us, mb, n) =
         (|us: f64| format!("{us:.3}"), |mb: f64| format!("{mb:.2}"), |n: f64| format!("{n:.0}"));
-    let iters = done.iters().to_string();
+    let iters = done.iters_of_a_thread().to_string();
     if done.is_group() {
         return vec![iters, us(f.overall), mb(f.overall_bw), n(f.overall_rate)];
     }

@@ -28,7 +28,7 @@ mod sweep;
 mod tests_ucp;
 mod tests_uct;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -275,14 +275,8 @@ fn launched_part(
     let (proc, procs, here, threads) = (pmix.rank(), pmix.size()?, pmix.local_size()?, part[0].threads);
     let mut server = None;
     if proc == 0 {
-        let at = if here == procs { own_host(cli.any_addr()) } else { cli.any_addr().to_string() };
-        let at = at.parse().map_err(|_| Failure::Run(format!("'{at}' is no address")))?;
+        let (at, host) = group_address(cli.bind_addr(), here == procs);
         let listener = Listener::at(TOOL, SocketAddr::new(at, 0))?;
-        let host = match (here == procs, cli.ipv6) {
-            (false, _) => ucs::sys::host::hostname(),
-            (true, false) => "127.0.0.1".into(),
-            (true, true) => "::1".into(),
-        };
         pmix.put(&key, &format!("{} {host}", listener.port()))?;
         server = Some(group::start_server(Arc::new(listener), procs.saturating_mul(threads), || Ok(()))?);
     }
@@ -299,6 +293,19 @@ fn launched_part(
     match server {
         Some(server) => server.finish(ended),
         None => ended,
+    }
+}
+
+/// Where a launcher's group listens, and where its members find it. `bound`: what `--bind` says, or all
+/// addresses.
+fn group_address(bound: IpAddr, one_host: bool) -> (IpAddr, String) {
+    match (bound.is_unspecified(), one_host) {
+        (false, _) => (bound, bound.to_string()),
+        (true, false) => (bound, ucs::sys::host::hostname()),
+        (true, true) => {
+            let at: IpAddr = if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            (at, at.to_string())
+        }
     }
 }
 
@@ -421,5 +428,21 @@ fn own_cores(cli: &Cli, threads: u32) -> CoreSharing {
         Some(list) if list.as_slice().len() >= threads as usize => CoreSharing::Dedicated,
         Some(_) => CoreSharing::Shared,
         None => group::core_sharing(2 * threads),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_listens_where_bind_says() {
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (bound, one_host) in [("10.0.0.7", true), ("10.0.0.7", false), ("fe80::7", false)] {
+            assert_eq!(group_address(at(bound), one_host), (at(bound), bound.to_owned()));
+        }
+        assert_eq!(group_address(at("0.0.0.0"), true), (at("127.0.0.1"), "127.0.0.1".to_owned()));
+        assert_eq!(group_address(at("::"), true), (at("::1"), "::1".to_owned()));
+        assert_eq!(group_address(at("0.0.0.0"), false), (at("0.0.0.0"), ucs::sys::host::hostname()));
     }
 }

@@ -3,7 +3,7 @@
 use super::probe::{self, Agreement, Code, Probe};
 use rustix::event::{PollFd, PollFlags};
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use tools_common::out;
 use ucs::config::{Source, Table as _};
@@ -30,25 +30,40 @@ pub fn ports(config: &SoftConfig) -> Vec<u16> {
 pub fn listen(source: &Source) -> Result<Infallible, String> {
     let config = SoftConfig::load(source).map_err(|e| e.to_string())?;
     let key = probe::key(&config.secret_file)?;
-    let ip = match &*config.net {
-        "" => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        net => local_address(net).map_err(|e| e.to_string())?.ip,
+    let ips = match &*config.net {
+        "" => vec![IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)],
+        net => vec![local_address(net).map_err(|e| e.to_string())?.ip],
     };
+    let (open, taken) = open_all(&ips, &ports(&config));
+    let first = |ip: &IpAddr| {
+        let of = open.iter().filter_map(|(socket, _)| socket.local_addr().ok()).find(|at| at.ip() == *ip);
+        of.map(|at| at.to_string())
+    };
+    let firsts: Vec<String> = ips.iter().filter_map(first).collect();
+    if firsts.is_empty() {
+        return Err(format!("no UDP port of {} can be used: {}", ips[0], taken.join(", ")));
+    }
+    let secret = if key.is_some() { "with the secret" } else { "without a secret" };
+    let at = firsts.join(" and ");
+    out::line(format!("listening at UDP {at}, {} sockets, {secret}; Ctrl-C ends it", open.len()));
+    taken.iter().for_each(|port| out::line(format!("note     port {port} is not listened at")));
+    serve(&open, key.as_ref())
+}
+
+/// Sockets at these addresses and ports, and the ports that are not to be had. A host without IPv6 lacks none
+/// of IPv6.
+fn open_all(ips: &[IpAddr], ports: &[u16]) -> (Vec<(UdpSocket, usize)>, Vec<String>) {
     let (mut open, mut taken) = (Vec::new(), Vec::new());
-    for port in ports(&config) {
+    for (ip, port) in ips.iter().flat_map(|ip| ports.iter().map(move |port| (*ip, *port))) {
         match probe::open(SocketAddr::new(ip, port)) {
             Ok(opened) => open.push(opened),
+            Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+            Err(e) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) && ip.is_unspecified() => {}
+            Err(e) if ips.len() > 1 => taken.push(format!("{} ({e})", SocketAddr::new(ip, port))),
             Err(e) => taken.push(format!("{port} ({e})")),
         }
     }
-    if open.is_empty() {
-        return Err(format!("no UDP port of {ip} can be used: {}", taken.join(", ")));
-    }
-    let first = open[0].0.local_addr().map_err(|e| e.to_string())?;
-    let secret = if key.is_some() { "with the secret" } else { "without a secret" };
-    out::line(format!("listening at UDP {first}, {} ports, {secret}; Ctrl-C ends it", open.len()));
-    taken.iter().for_each(|port| out::line(format!("note     port {port} is not listened at")));
-    serve(&open, key.as_ref())
+    (open, taken)
 }
 
 fn serve(open: &[(UdpSocket, usize)], key: Option<&MacKey>) -> ! {
@@ -109,6 +124,26 @@ mod tests {
         };
         probe.write(None, &mut bytes);
         bytes
+    }
+
+    #[test]
+    fn a_listener_answers_on_both_families() {
+        let free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let (open, taken) = open_all(&[Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()], &[port]);
+        assert!(taken.is_empty(), "{taken:?}");
+        std::thread::spawn(move || serve(&open, None));
+        let localhosts = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        for ip in localhosts {
+            let Ok(asks) = UdpSocket::bind((ip, 0)) else {
+                ucs::testing::skipped("a doctor on IPv6", format!("no address {ip}"));
+                continue;
+            };
+            asks.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            asks.send_to(&question(100, false), (ip, port)).unwrap();
+            assert_eq!(asks.recv(&mut [0; 1000]).unwrap(), 100, "{ip}");
+        }
     }
 
     /// Lengths of the answers that come until none has come for a while.

@@ -14,7 +14,7 @@
 //! | 24 | 8 | zero |
 //! | 32 | 32 | HMAC-SHA256 of the above by the secret; zero without one |
 
-use rustix::net::sockopt;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -132,7 +132,7 @@ pub fn key(secret_file: &str) -> Result<Option<MacKey>, String> {
 
 /// Opens a socket as the device does. Returns it with the bytes of its receive buffer.
 pub fn open(addr: SocketAddr) -> io::Result<(UdpSocket, usize)> {
-    let socket = UdpSocket::bind(addr)?;
+    let socket = bound(addr)?;
     // Without privileges the kernel grants what net.core.rmem_max allows.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECV_BUFFER).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(&socket, RECV_BUFFER);
@@ -140,6 +140,18 @@ pub fn open(addr: SocketAddr) -> io::Result<(UdpSocket, usize)> {
     // It counts its own overhead, half of the number.
     let granted = sockopt::socket_recv_buffer_size(&socket)? / 2;
     Ok((socket, granted))
+}
+
+/// A socket at an address. One of IPv6 leaves the same port of IPv4 to another socket.
+fn bound(addr: SocketAddr) -> io::Result<UdpSocket> {
+    if addr.is_ipv4() {
+        return UdpSocket::bind(addr);
+    }
+    let socket =
+        net::socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(ipproto::UDP))?;
+    sockopt::set_ipv6_v6only(&socket, true)?;
+    net::bind(&socket, &addr)?;
+    Ok(socket.into())
 }
 
 /// Has datagrams sent whole or not at all; or cut where a path carries less.

@@ -78,7 +78,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     let Some(file) = &cli.plot else { return measure(cli, &source, &mut report) };
     let nothing = cli.test.test.is_none() && cli.batch.is_empty();
     if !nothing {
+        // What cannot be written is told before a long measurement. Of a launcher's processes one draws.
+        let place = if cli.is_launched() { None } else { Some(plot::Place::open(file)?) };
         measure(cli, &source, &mut report)?;
+        drop(place);
         if report.results().is_empty() {
             // Another process of the launcher prints and draws.
             return Ok(());
@@ -303,7 +306,8 @@ fn group_address(bound: IpAddr, one_host: bool) -> (IpAddr, String) {
         (false, _) => (bound, bound.to_string()),
         (true, false) => (bound, ucs::sys::host::hostname()),
         (true, true) => {
-            let at: IpAddr = if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            let at: IpAddr =
+                if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             (at, at.to_string())
         }
     }

@@ -94,8 +94,34 @@ pub fn draw(file: &Path, saved: &[impl AsRef<Path>], this_run: &[String]) -> Res
         ));
     }
     let text = svg::draw(&panels).map_err(|e| Failure::Run(format!("--plot: {e}")))?;
-    std::fs::write(file, text)
-        .map_err(|e| Failure::Unsupported(format!("--plot: cannot write {}: {}", file.display(), e.kind())))
+    std::fs::write(file, text).map_err(|e| cannot_write(file, &e))
+}
+
+fn cannot_write(file: &Path, e: &std::io::Error) -> Failure {
+    Failure::Unsupported(format!("--plot: cannot write {}: {}", file.display(), e.kind()))
+}
+
+/// A file for a plot that can be written. One that was made for this is removed again if nothing was drawn.
+pub struct Place<'a> {
+    file: &'a Path,
+}
+
+impl Place<'_> {
+    /// Opens the file for writing, and leaves what it has.
+    pub fn open(file: &Path) -> Result<Place<'_>, Failure> {
+        let opened = std::fs::File::options().create(true).append(true).open(file);
+        opened.map_err(|e| cannot_write(file, &e))?;
+        Ok(Place { file })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Its own content is there if it has some.
+        if std::fs::metadata(self.file).is_ok_and(|found| found.is_file() && found.len() == 0) {
+            let _ = std::fs::remove_file(self.file);
+        }
+    }
 }
 
 /// A name for each file: its own without the ending, or its path if another file has the same.

@@ -99,6 +99,10 @@ fn unknown_names_and_options_are_refused() {
         129,
         "--with: cannot read /no/such/file: entity not found",
     );
+    let ran = run("--local -t tag_lat -x posix -n 100 --json --plot /no/such/x.svg");
+    // Before the measurement.
+    assert_eq!((ran.status, ran.out.as_str()), (255, ""), "{}", ran.err);
+    assert!(ran.err.starts_with("ucx-perftest: --plot: cannot write /no/such/x.svg: "), "{}", ran.err);
     fails_with("--local --plot x.svg", 129, "--plot draws what -t or -b measures, and what --with names");
     let ran = run("-l -t tag_lat -c 9999");
     assert!(

@@ -436,6 +436,8 @@ fn planted_upward_import_is_refused() {
 }
 
 /// Sources, scripts and documents, but decisions, the change log and the list itself.
+const NO_GIT: &str = "not a git work tree";
+
 fn texts() -> Option<Vec<Source>> {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let listed = git.ok().filter(|out| out.status.success())?;
@@ -458,7 +460,7 @@ fn retired_names_are_gone() {
     let list = fs::read_to_string(root().join("tests/tests/retired_names.txt")).expect("the list");
     let retired = retired::parse(&list).expect("a list of retired names");
     assert!(retired.len() > 20, "the list is not read");
-    let Some(texts) = texts() else { return println!("skipped: not a git work tree") };
+    let Some(texts) = texts() else { return ucs::testing::skipped("retired names", NO_GIT) };
     assert!(texts.iter().any(|(name, _)| name == "tests/run"), "scripts are not found");
     let found: Vec<String> =
         texts.iter().flat_map(|(name, text)| retired::find(&retired, name, text)).collect();
@@ -482,7 +484,7 @@ fn planted_retired_names_are_found() {
 fn build_outputs_are_not_committed() {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let Some(out) = git.ok().filter(|out| out.status.success()) else {
-        return println!("skipped: not a git work tree");
+        return ucs::testing::skipped("build outputs", NO_GIT);
     };
     let listed = String::from_utf8_lossy(&out.stdout);
     assert!(listed.lines().any(|name| name == "tests/tests/arch.rs"), "{listed}");
@@ -546,11 +548,32 @@ fn a_line_that_cannot_be_written_ends_nothing() {
         let is_example = |name: &str| name.contains("/examples/");
         let mut found = Vec::new();
         for (name, text) in all(dir).into_iter().filter(|(name, _)| !is_test(name) && !is_example(name)) {
-            let prints = |line: &str| ["eprintln!(", "eprint!(", "dbg!("].iter().any(|word| line.contains(word));
+            let prints =
+                |line: &str| ["eprintln!(", "eprint!(", "dbg!("].iter().any(|word| line.contains(word));
             found.extend(code(&text).filter(|(_, line)| prints(line)).map(|(n, _)| format!("{name}:{n}")));
         }
         assert!(found.is_empty(), "ucs::stderr_line! drops such a line:\n{}", found.join("\n"));
     }
+}
+
+/// A test that skips what this machine cannot do says so where `SKIPS=fail` sees it.
+#[test]
+fn tests_skip_by_one_function() {
+    let mut found = Vec::new();
+    for dir in ["ucs", "uct", "ucp", "tools", "perf", "tests"] {
+        for (name, text) in all(dir) {
+            if name == "ucs/src/testing.rs" || name == "tests/tests/arch.rs" {
+                continue;
+            }
+            let prints = |line: &str| {
+                let quotes = line.split_once("skipped: ").is_some_and(|(before, _)| before.contains('"'));
+                quotes && !line.trim_start().starts_with("//")
+            };
+            let lines = text.lines().enumerate().filter(|(_, line)| prints(line));
+            found.extend(lines.map(|(n, _)| format!("{name}:{}", n + 1)));
+        }
+    }
+    assert!(found.is_empty(), "use ucs::testing::skipped or not_installed:\n{}", found.join("\n"));
 }
 
 #[test]

@@ -455,7 +455,7 @@ fn stopped_peer_is_waited_for_once() {
 
 fn cma_reaches_memory_of_a_stopped_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
-        return println!("    skipped: {why}");
+        return ucs::testing::skipped("memory of a stopped process by cma", why);
     }
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
     let config = uct::cma::Config { answer_timeout: ANSWER_TIMEOUT, ..Default::default() };

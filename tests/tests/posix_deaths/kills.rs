@@ -469,7 +469,7 @@ pub fn kill_at_random_moments() {
     let mut sockets = Vec::new();
     for (traffic, victim, rounds) in ROUNDS {
         if let Some(why) = uct::cma::unavailable_reason().filter(|_| traffic == Traffic::Cma) {
-            println!("    skipped: {why}");
+            ucs::testing::skipped("kills in traffic of cma", why);
             continue;
         }
         let mut notified: Vec<Duration> = (0..rounds)

@@ -57,8 +57,7 @@ fn many_processes_of_several_threads() {
 #[test]
 fn processes_bound_to_own_cores_do_not_yield() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("one core here");
-        return;
+        return ucs::testing::skipped("processes bound to own cores", "there is one core");
     }
     let line = "--json -t am_lat -x posix -n 300 --procs 2";
     for (options, shared) in [("--bind-to core", false), ("--bind-to none", false)] {

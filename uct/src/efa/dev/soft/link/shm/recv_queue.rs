@@ -264,14 +264,18 @@ impl ShmRecvQueue {
         }
     }
 
-    /// Whether claim `index` was made by a dead process and never published.
-    fn is_abandoned(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
+    /// Whether a claim was made by a process that is gone, and never published. It is gone as well if another
+    /// one has its number, or it is another program: who holds a claim for too long maps the segment.
+    fn is_abandoned(&self, held: Option<Stuck>, head: &Head, ring: u32, this: &Desc, after: &Desc) -> bool {
+        let Some((index, hold)) = held else { return false };
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
         }
         let claimer = ring::claimer(&head.word, index, ring, &this.claimer, &after.before);
         // It may have published between that and its death.
-        claimer.is_some_and(is_dead_pid) && !ring::is_published(&this.seq, index)
+        let is_gone =
+            |pid| is_dead_pid(pid) || hold.held() > MAX_HOLD && self.seg.is_mapped_by(pid) == Some(false);
+        claimer.is_some_and(is_gone) && !ring::is_published(&this.seq, index)
     }
 
     /// Which word of the segment is not as the owner, which writes it, or any sender leaves it.
@@ -353,8 +357,9 @@ impl ShmRecvQueue {
             return;
         }
         let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
-        if self.is_abandoned(&self.seg.hdr().head, tail, self.seg.layout().ring, desc, after) {
+        if self.is_abandoned(self.stuck.get(), &self.seg.hdr().head, self.seg.layout().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
+            self.stuck.set(None);
             if self.closed.get() {
                 desc.len.store(0, Relaxed);
                 desc.src.store(FLAG_ABORT, Relaxed);
@@ -374,7 +379,9 @@ impl ShmRecvQueue {
         let is_stuck = ring::has_unpublished(&self.seg.hdr().unsol_head.word, tail)
             && !ring::is_published(&desc.seq, tail);
         Self::note_stuck(&self.unsol_stuck, is_stuck.then_some(tail));
-        if self.is_abandoned(&self.seg.hdr().unsol_head, tail, self.seg.layout().unsol, desc, after) {
+        let (head, held) = (&self.seg.hdr().unsol_head, self.unsol_stuck.get());
+        if self.is_abandoned(held, head, self.seg.layout().unsol, desc, after) {
+            self.unsol_stuck.set(None);
             self.unsol_tail.set(tail.wrapping_add(1));
             self.grant_unsol(tail);
         }

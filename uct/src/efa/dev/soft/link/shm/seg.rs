@@ -325,6 +325,20 @@ impl QpSeg {
         self.hdr().qkey.store(qkey, Relaxed);
     }
 
+    /// Whether a process maps the segment; `None` if that cannot be read.
+    #[cold]
+    pub(super) fn is_mapped_by(&self, pid: u32) -> Option<bool> {
+        let inode = super::lookup::inode(std::process::id(), self.mem.fd())?.to_string();
+        // Empty if the first thread of the process has ended.
+        let maps =
+            std::fs::read_to_string(format!("/proc/{pid}/maps")).ok().filter(|maps| !maps.is_empty())?;
+        // Address, access, offset, device, inode, and the file, which names a queue pair.
+        let is_it = |line: &str| {
+            line.contains("/memfd:") && line.split_ascii_whitespace().nth(4) == Some(inode.as_str())
+        };
+        Some(maps.lines().any(is_it))
+    }
+
     pub(super) fn layout(&self) -> QpLayout {
         self.layout
     }

@@ -118,6 +118,27 @@ fn a_dead_claimer_is_skipped_and_its_receive_kept() {
     }
 }
 
+/// The number of a dead claimer is that of a process by now which has nothing to do with the queue pair.
+#[test]
+fn a_dead_claimer_is_skipped_when_its_number_is_anothers() {
+    let (side, to, seg) = side();
+    side.recv(1);
+    side.recv(2);
+    let mut other = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+    let index = claim(&seg, other.id());
+    seg.desc(index).claimer.store(signature(other.id(), index, seg.layout().ring), Relaxed);
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    let (start, mut got) = (std::time::Instant::now(), Vec::new());
+    while got.is_empty() && start.elapsed() < Duration::from_secs(60) {
+        got = side.received(MANY);
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(got, [(2, 5, DevStatus::Ok)]);
+    side.qp.send_inline(&to, 0, b"more", None).unwrap();
+    assert_eq!(side.received(MANY), [(1, 4, DevStatus::Ok)]);
+}
+
 #[test]
 fn a_slow_sender_is_waited_for() {
     let (side, to, seg) = side();

@@ -40,6 +40,17 @@ static void scene_events(void) {
     take_event(b);
     CHECK(polled(b).wr_id == 4 && polled(a).status == 0);
 
+    /* An event that nobody has read stays, also if the queue is armed again. */
+    receive_one(b, 5, 1000, 100);
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    send_to(a, b, 0, 10);
+    CHECK(readable(b, 60000));
+    CHECK(polled(b).wr_id == 5 && polled(a).status == 0 && nothing(b));
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    CHECK(readable(b, 20));
+    take_event(b);
+    CHECK(!readable(b, 20));
+
     CHECK(fcntl(b.channel->fd, F_SETFL, O_NONBLOCK) == 0);
     struct ibv_cq *cq;
     void *context;

@@ -212,11 +212,32 @@ impl<L: Link> Cq<L> {
         self.0.overruns.get()
     }
 
-    /// Arms the channel as verbs do: signals at once if there are entries.
+    /// Arms the channel as verbs do: signals at once if there are entries. An event that is not read yet
+    /// stays.
     pub fn notify(&self) {
-        if !self.arm() {
+        if !self.arm_channel() {
             self.signal();
         }
+    }
+
+    /// Arms the channel; see [`DevCq::arm`].
+    fn arm_channel(&self) -> bool {
+        let cq = &*self.0;
+        let Some(channel) = &cq.channel else { return false };
+        cq.upkeep();
+        cq.armed.set(true);
+        cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
+        // SYNC(arm): the flags are set before the check for claims; a sender claims before it checks the
+        // flags. A claim not yet published may come without a signal, which the timer covers.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let has_work = !cq.is_empty() || (cq.link.is_down() && !cq.failed.get());
+        let must_retry =
+            cq.deferred.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.has_unpublished());
+        let sleep = !has_work && (!must_retry || channel.timer(RETRY_WAKE_NS));
+        if !sleep {
+            cq.disarm();
+        }
+        sleep
     }
 
     /// Signals the channel for an entry that its user has not seen.
@@ -316,23 +337,10 @@ impl<L: Link> DevCq for Cq<L> {
 
     /// While requests are deferred, a timer makes the descriptor readable now and then, for retries.
     fn arm(&self) -> bool {
-        let cq = &*self.0;
-        let Some(channel) = &cq.channel else { return false };
-        channel.clear();
-        cq.upkeep();
-        cq.armed.set(true);
-        cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
-        // SYNC(arm): the flags are set before the check for claims; a sender claims before it checks the
-        // flags. A claim not yet published may come without a signal, which the timer covers.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let has_work = !cq.is_empty() || (cq.link.is_down() && !cq.failed.get());
-        let must_retry =
-            cq.deferred.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.has_unpublished());
-        let sleep = !has_work && (!must_retry || channel.timer(RETRY_WAKE_NS));
-        if !sleep {
-            cq.disarm();
+        if let Some(channel) = &self.0.channel {
+            channel.clear();
         }
-        sleep
+        self.arm_channel()
     }
 }
 

@@ -394,6 +394,42 @@ static void scene_queried(void) {
     close_side(a);
 }
 
+/* What a device may lack is EOPNOTSUPP, so that a program tries without it; what is wrong is EINVAL. */
+static void scene_refusals(void) {
+    struct ibv_cq *cq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
+    CHECK(cq);
+    struct ibv_qp_cap cap = {16, 16, 1, 1, 0};
+    struct ibv_qp_init_attr_ex init = {.send_cq = cq, .recv_cq = cq, .cap = cap, .qp_type = IBV_QPT_DRIVER,
+                                       .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+    /* With fields that the header may not have. */
+    struct {
+        uint64_t comp_mask;
+        uint32_t driver_qp_type;
+        uint16_t flags;
+        uint8_t sl, reserved;
+        uint64_t wr_flags;
+    } efa = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
+    struct efadv_qp_init_attr *given = (void *)&efa;
+    efa.flags = 1 << 15;
+    CHECK(!efadv_create_qp_ex(ctx, &init, given, sizeof(efa)) && errno == EOPNOTSUPP);
+    efa.flags = 0, efa.wr_flags = 1 << 20;
+    CHECK(!efadv_create_qp_ex(ctx, &init, given, sizeof(efa)) && errno == EOPNOTSUPP);
+    efa.wr_flags = 0, efa.comp_mask = 1;
+    CHECK(!efadv_create_qp_ex(ctx, &init, given, sizeof(efa)) && errno == EINVAL);
+    efa.comp_mask = 0, init.qp_type = IBV_QPT_UD;
+    CHECK(!efadv_create_qp_ex(ctx, &init, given, sizeof(efa)) && errno == EINVAL);
+    struct ibv_qp_init_attr plain = {.send_cq = cq, .recv_cq = cq, .cap = cap, .qp_type = IBV_QPT_UD};
+    CHECK(!efadv_create_driver_qp(pd, &plain, EFADV_QP_DRIVER_TYPE_SRD) && errno == EINVAL);
+    plain.qp_type = IBV_QPT_DRIVER;
+    CHECK(!efadv_create_driver_qp(pd, &plain, 7) && errno == EOPNOTSUPP);
+    struct ibv_cq_init_attr_ex queue = {.cqe = 16};
+    struct efadv_cq_init_attr wanted = {.wc_flags = 1 << 20};
+    CHECK(!efadv_create_cq(ctx, &queue, &wanted, sizeof(wanted)) && errno == EOPNOTSUPP);
+    wanted.wc_flags = 0, wanted.comp_mask = 1;
+    CHECK(!efadv_create_cq(ctx, &queue, &wanted, sizeof(wanted)) && errno == EINVAL);
+    CHECK(ibv_destroy_cq(cq) == 0);
+}
+
 /* Without descriptors a verb says so, and the device goes on once there are some again. */
 static void scene_descriptors(void) {
     struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
@@ -530,6 +566,8 @@ int main(int argc, char **argv) {
         scene_failed();
     else if (!strcmp(scene, "queried"))
         scene_queried();
+    else if (!strcmp(scene, "refusals"))
+        scene_refusals();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

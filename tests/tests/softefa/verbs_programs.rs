@@ -84,6 +84,11 @@ fn a_failed_queue_pair_may_fail_again() {
 }
 
 #[test]
+fn what_a_device_may_lack_is_told_from_mistakes() {
+    scenes(&[], &["refusals"]);
+}
+
+#[test]
 fn query_qp_returns_the_attributes_set() {
     scenes(&[], &["queried"]);
 }

@@ -69,15 +69,16 @@ unsafe extern "C" fn efadv_create_qp_ex(
         Ok(efa) => efa,
         Err(e) => return ret_ptr(Err(e)),
     };
-    let known = efa.flags & !UNSOLICITED == 0 && efa.wr_flags & !WITH_HINTS == 0;
-    if efa.comp_mask != 0 || !known || efa.reserved != 0 {
+    if attr.qp_type != qp::TYPE_DRIVER || efa.comp_mask != 0 || efa.reserved != 0 {
         return ret_ptr(Err(libc::EINVAL));
     }
-    let kind = match (attr.qp_type, efa.driver_qp_type) {
-        (qp::TYPE_DRIVER, SRD) => Kind::Srd { unsolicited: efa.flags & UNSOLICITED != 0 },
-        (qp::TYPE_UD, _) if efa.flags == 0 => Kind::Datagram,
-        _ => return ret_ptr(Err(libc::EOPNOTSUPP)),
-    };
+    // SAFETY: by this function's contract.
+    let dev = &unsafe { Context::of(ctx) }.attr;
+    let known = if dev.unsolicited_write_recv { UNSOLICITED } else { 0 };
+    if efa.driver_qp_type != SRD || efa.flags & !known != 0 || efa.wr_flags & !WITH_HINTS != 0 {
+        return ret_ptr(Err(libc::EOPNOTSUPP));
+    }
+    let kind = Kind::Srd { unsolicited: efa.flags & UNSOLICITED != 0 };
     // SAFETY: by this function's contract.
     ret_ptr(unsafe { qp::create_ex(ctx, attr, kind) })
 }
@@ -90,7 +91,10 @@ unsafe extern "C" fn efadv_create_driver_qp(
 ) -> *mut IbvQp {
     // SAFETY: by this function's contract.
     let attr = unsafe { &mut *attr };
-    if driver_qp_type != SRD || attr.qp_type != qp::TYPE_DRIVER {
+    if attr.qp_type != qp::TYPE_DRIVER {
+        return ret_ptr(Err(libc::EINVAL));
+    }
+    if driver_qp_type != SRD {
         return ret_ptr(Err(libc::EOPNOTSUPP));
     }
     // SAFETY: by this function's contract.
@@ -111,8 +115,14 @@ unsafe extern "C" fn efadv_create_cq(
         Ok(efa) => efa,
         Err(e) => return ret_ptr(Err(e)),
     };
-    if efa.comp_mask != 0 || efa.wc_flags & !(WITH_SGID | WITH_UNSOLICITED) != 0 {
+    if efa.comp_mask != 0 {
         return ret_ptr(Err(libc::EINVAL));
+    }
+    // SAFETY: by this function's contract.
+    let has_unsolicited = unsafe { Context::of(ctx) }.attr.unsolicited_write_recv;
+    let known = WITH_SGID | if has_unsolicited { WITH_UNSOLICITED } else { 0 };
+    if efa.wc_flags & !known != 0 {
+        return ret_ptr(Err(libc::EOPNOTSUPP));
     }
     // SAFETY: by this function's contract.
     unsafe { cq::create_ex(ctx, attr) }

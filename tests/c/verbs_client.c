@@ -394,6 +394,57 @@ static void scene_queried(void) {
     close_side(a);
 }
 
+/* The error number of a send of the first bytes, in so many pieces. */
+static int refused(struct side s, int pieces, unsigned flags, int len) {
+    struct ibv_sge list[2] = {{(uintptr_t)bytes, len, mr->lkey}, {(uintptr_t)bytes, len, mr->lkey}};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = list, .num_sge = pieces, .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED | flags}, *bad;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = s.qp->qp_num;
+    wr.wr.ud.remote_qkey = QKEY;
+    return ibv_post_send(s.qp, &wr, &bad);
+}
+
+/* A queue pair takes as much as it was made for, not as much as the device can do. */
+static void scene_capacities(void) {
+    for (int type = 0; type < 2; type++) {
+        struct ibv_qp_cap few = {16, 16, 1, 1, 0}, more = {16, 16, 2, 2, 8};
+        struct side a = open_side_of(type ? IBV_QPT_DRIVER : IBV_QPT_UD, 7, few);
+        struct side b = open_side_of(type ? IBV_QPT_DRIVER : IBV_QPT_UD, 7, more);
+        struct ibv_sge list[3] = {
+            {(uintptr_t)bytes, 50, mr->lkey}, {(uintptr_t)bytes, 50, mr->lkey}, {(uintptr_t)bytes, 50, mr->lkey}};
+        struct ibv_recv_wr wr = {.sg_list = list, .num_sge = 2}, *bad = NULL;
+        CHECK(ibv_post_recv(a.qp, &wr, &bad) == EINVAL && bad == &wr);
+        CHECK(ibv_post_recv(b.qp, &wr, &bad) == 0);
+        wr.num_sge = 3;
+        CHECK(ibv_post_recv(b.qp, &wr, &bad) == EINVAL);
+        wr.num_sge = 1;
+        CHECK(ibv_post_recv(a.qp, &wr, &bad) == 0);
+        CHECK(refused(a, 2, 0, 4) == EINVAL && refused(a, 1, IBV_SEND_INLINE, 1) == EINVAL);
+        CHECK(refused(a, 1, 0, 4) == 0);
+        CHECK(refused(b, 1, IBV_SEND_INLINE, 9) == EINVAL && refused(b, 2, IBV_SEND_INLINE, 5) == EINVAL);
+        CHECK(refused(b, 2, IBV_SEND_INLINE, 4) == 0);
+        struct ibv_qp_attr attr;
+        struct ibv_qp_init_attr init;
+        CHECK(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init) == 0);
+        CHECK(attr.cap.max_inline_data == 0 && attr.cap.max_send_sge == 1 && attr.cap.max_recv_sge == 1);
+        if (type) {
+            struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a.qp);
+            ibv_wr_start(qp);
+            ibv_wr_send(qp);
+            ibv_wr_set_sge_list(qp, 2, list);
+            ibv_wr_set_ud_addr(qp, ah, a.qp->qp_num, QKEY);
+            CHECK(ibv_wr_complete(qp) == EINVAL);
+            ibv_wr_start(qp);
+            ibv_wr_send(qp);
+            ibv_wr_set_inline_data(qp, bytes, 1);
+            ibv_wr_set_ud_addr(qp, ah, a.qp->qp_num, QKEY);
+            CHECK(ibv_wr_complete(qp) == EINVAL);
+        }
+        close_side(a), close_side(b);
+    }
+}
+
 /* What a device may lack is EOPNOTSUPP, so that a program tries without it; what is wrong is EINVAL. */
 static void scene_refusals(void) {
     struct ibv_cq *cq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
@@ -566,6 +617,8 @@ int main(int argc, char **argv) {
         scene_failed();
     else if (!strcmp(scene, "queried"))
         scene_queried();
+    else if (!strcmp(scene, "capacities"))
+        scene_capacities();
     else if (!strcmp(scene, "refusals"))
         scene_refusals();
     else if (!strcmp(scene, "fork"))

@@ -60,13 +60,12 @@ static void open_device(void) {
     CHECK(ah);
 }
 
-static struct side open_side(int type, int retries) {
+static struct side open_side_of(int type, int retries, struct ibv_qp_cap cap) {
     struct side s;
     s.channel = ibv_create_comp_channel(ctx);
     CHECK(s.channel);
     s.cq = ibv_create_cq(ctx, 64, bytes, s.channel, 0);
     CHECK(s.cq);
-    struct ibv_qp_cap cap = {16, 16, 2, 3, 8};
     if (type == IBV_QPT_UD) {
         struct ibv_qp_init_attr init = {
             .send_cq = s.cq, .recv_cq = s.cq, .cap = cap, .qp_type = type, .sq_sig_all = 1};
@@ -89,6 +88,11 @@ static struct side open_side(int type, int retries) {
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | (type == IBV_QPT_UD ? 0 : IBV_QP_RNR_RETRY);
     CHECK(ibv_modify_qp(s.qp, &attr, mask) == 0);
     return s;
+}
+
+static struct side open_side(int type, int retries) {
+    struct ibv_qp_cap cap = {16, 16, 2, 3, 8};
+    return open_side_of(type, retries, cap);
 }
 
 static void close_side(struct side s) {

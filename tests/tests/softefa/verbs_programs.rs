@@ -84,6 +84,11 @@ fn a_failed_queue_pair_may_fail_again() {
 }
 
 #[test]
+fn a_queue_pair_takes_what_it_was_made_for() {
+    scenes(&[], &["capacities"]);
+}
+
+#[test]
 fn what_a_device_may_lack_is_told_from_mistakes() {
     scenes(&[], &["refusals"]);
 }

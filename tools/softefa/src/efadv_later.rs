@@ -4,7 +4,7 @@ use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
 use crate::context::Context;
 use crate::errno::{ret_int, ret_ptr};
 use crate::qp_obj::QpObj;
-use crate::query::{RQ_SGE, max_rq_wr};
+use crate::query::{RQ_SGE, max_rq_wr, max_sq_wr};
 use crate::sized::{copy_in, copy_out, covers};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -27,10 +27,37 @@ unsafe extern "C" fn efadv_query_mr(_mr: *mut IbvMr, attr: *mut u8, inlen: u32) 
     0
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct EfadvSqDepthAttr {
+    comp_mask: u64,
+    flags: u32,
+    max_send_sge: u32,
+    max_rdma_sge: u32,
+    max_inline_data: u32,
+}
+
+/// Most sends of a queue pair with such capacities; or an error number, negative.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn efadv_get_max_sq_depth(ctx: *mut IbvContext, _attr: *mut c_void, _inlen: u32) -> c_int {
+unsafe extern "C" fn efadv_get_max_sq_depth(
+    ctx: *mut IbvContext,
+    attr: *const EfadvSqDepthAttr,
+    inlen: u32,
+) -> c_int {
+    if !covers(inlen, size_of::<EfadvSqDepthAttr>()) {
+        return -libc::EINVAL;
+    }
     // SAFETY: by this function's contract.
-    unsafe { Context::of(ctx) }.attr.max_send_depth as c_int
+    let Ok(attr) = (unsafe { copy_in(attr, inlen) }) else { return -libc::EINVAL };
+    // SAFETY: by this function's contract.
+    let dev = &unsafe { Context::of(ctx) }.attr;
+    let fits = attr.max_send_sge <= dev.max_send_sge
+        && attr.max_rdma_sge <= u32::from(dev.rdma_read)
+        && attr.max_inline_data <= dev.max_inline;
+    if attr.comp_mask != 0 || !fits {
+        return -libc::EINVAL;
+    }
+    max_sq_wr(dev, attr.max_inline_data) as c_int
 }
 
 #[repr(C)]

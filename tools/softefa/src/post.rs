@@ -72,7 +72,11 @@ pub unsafe extern "C" fn post_send(
     while let Some(one) = unsafe { wr.as_ref() } {
         let qp_state = state.qps.get(obj.id).filter(|_| obj.may_send()).ok_or(libc::EINVAL);
         // SAFETY: as above.
-        let done = qp_state.and_then(|qp_state| unsafe { request(obj, one) }?.post(qp_state));
+        let request = qp_state.and_then(|qp_state| Ok((qp_state, unsafe { request(obj, one) }?)));
+        let done = request.and_then(|(qp_state, request)| {
+            request.check(qp_state)?;
+            request.post(qp_state)
+        });
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };
@@ -91,6 +95,9 @@ pub unsafe extern "C" fn post_send(
 unsafe fn receive(qp_state: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
     let given = unsafe { sge_list(wr.sg_list, wr.num_sge) }?;
+    if given.len() > qp_state.cap.max_recv_sge as usize {
+        return Err(libc::EINVAL);
+    }
     let mut list = [NO_SGE; MAX_RECV_SGE];
     let list = list.get_mut(..given.len()).ok_or(libc::EINVAL)?;
     for (to, sge) in list.iter_mut().zip(given) {

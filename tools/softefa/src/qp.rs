@@ -6,7 +6,7 @@ use crate::cq_obj::CqObj;
 use crate::errno::{Errno, report, ret_int, ret_ptr};
 use crate::pd::PdObj;
 use crate::qp_obj::{ERR, INIT, Kind, QpObj, RESET, RTR, RTS, SQD};
-use crate::query::{RQ_SGE, max_rq_wr};
+use crate::query::{RQ_SGE, max_rq_wr, max_sq_wr};
 use crate::send_wr::WrBatch;
 use crate::split_lock::SplitLock;
 use crate::state::{QpAttrs, QpState};
@@ -42,7 +42,7 @@ const RNR_FOREVER: u8 = 7;
 
 fn check_cap(cap: &IbvQpCap, dev: &DevAttr) -> Result<(), Errno> {
     let receives = u64::from(cap.max_recv_wr) * u64::from(cap.max_recv_sge.max(1));
-    let ok = cap.max_send_wr <= dev.max_send_depth
+    let ok = cap.max_send_wr <= max_sq_wr(dev, cap.max_inline_data)
         && receives <= u64::from(max_rq_wr(dev))
         && cap.max_send_sge <= dev.max_send_sge
         && cap.max_recv_sge <= u32::from(RQ_SGE)
@@ -93,7 +93,6 @@ pub unsafe fn create_plain(
     let cap = &mut attr.cap;
     cap.max_send_wr = qp.send_depth();
     cap.max_recv_wr = qp.recv_depth();
-    cap.max_inline_data = context.attr.max_inline;
     let qp_state = QpState {
         qp,
         pd: pd_obj.pd,
@@ -101,6 +100,7 @@ pub unsafe fn create_plain(
         unsolicited: init.unsolicited_write_recv,
         send_cq,
         recv_cq,
+        cap: *cap,
         attrs: QpAttrs { rnr_retry: init.rnr_retry, ..QpAttrs::default() },
     };
     let id = state.insert_qp(qp_state)?;

@@ -23,6 +23,12 @@ const PORT_SPEED: u64 = 1000;
 const FULL_MEMBER: u16 = 0xffff;
 
 /// Most SGEs of all receives of a queue pair: libfabric posts 8192 receives of three, as on the real device.
+/// Most sends of a queue pair: half as many if they have room for more inline data than one entry has.
+pub fn max_sq_wr(dev: &DevAttr, max_inline: u32) -> u32 {
+    const INLINE_OF_ONE_ENTRY: u32 = 32;
+    if max_inline > INLINE_OF_ONE_ENTRY { dev.max_send_depth / 2 } else { dev.max_send_depth }
+}
+
 pub fn max_rq_wr(dev: &DevAttr) -> u32 {
     dev.max_recv_depth
 }

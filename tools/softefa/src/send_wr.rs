@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::state::QpState;
 use std::ffi::c_uint;
 use uct::efa::dev::soft::Ah;
-use uct::efa::dev::{Dest, DevAttr, DevQp, PostError, Sge};
+use uct::efa::dev::{Dest, DevQp, PostError, Sge};
 
 /// Asks for a completion, which every request has.
 pub const SIGNALED: c_uint = 2;
@@ -94,10 +94,11 @@ impl SendWr {
     /// Checks as the driver does; a batch is posted whole or not at all.
     // HOT
     #[inline]
-    pub fn check(&self, qp_state: &QpState, dev: &DevAttr) -> Result<(), Errno> {
+    pub fn check(&self, qp_state: &QpState) -> Result<(), Errno> {
+        let cap = &qp_state.cap;
         let fits = match (self.opcode, self.inline) {
-            (WrOpcode::Send, Some(len)) => len <= dev.max_inline as usize,
-            (WrOpcode::Send, None) => self.num_sge <= dev.max_send_sge as usize,
+            (WrOpcode::Send, Some(len)) => len <= cap.max_inline_data as usize,
+            (WrOpcode::Send, None) => self.num_sge <= cap.max_send_sge as usize,
             (WrOpcode::Read | WrOpcode::Write, inline) => {
                 !qp_state.datagram && inline.is_none() && self.num_sge <= 1
             }

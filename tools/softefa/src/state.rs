@@ -1,6 +1,7 @@
 //! State behind a context: the device and its objects, under one lock, by ids with a generation. The lock is
 //! never held while a caller's code runs, nor across an extended poll or a batch.
 
+use crate::abi::IbvQpCap;
 use crate::ahn::AhnTable;
 use crate::errno::Errno;
 use crate::unmapped::Unmapped;
@@ -66,6 +67,8 @@ pub struct QpState {
     pub unsolicited: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,
+    /// Capacities of this queue pair.
+    pub cap: IbvQpCap,
     pub attrs: QpAttrs,
 }
 

@@ -117,7 +117,7 @@ fn post_all(obj: &QpObj, s: &WrBatch) -> Result<(), Errno> {
     let context = obj.context();
     let state = &mut *context.lock();
     let qp_state = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
-    s.list.iter().try_for_each(|request| request.check(qp_state, &context.attr))?;
+    s.list.iter().try_for_each(|request| request.check(qp_state))?;
     if ((qp_state.qp.send_depth() - qp_state.qp.in_flight()) as usize) < s.list.len() {
         return Err(libc::ENOMEM);
     }

@@ -24,6 +24,8 @@ pub(super) struct CqCore<L: Link> {
     ring: RefCell<VecDeque<Entry>>,
     senders: RefCell<Vec<Rc<QpCore<L>>>>,
     receivers: RefCell<Vec<Rc<QpCore<L>>>>,
+    /// The ring has filled the last poll: the next one asks the receivers first.
+    ring_last: Cell<bool>,
     /// Deferred requests of the senders.
     pub(super) deferred: Cell<u32>,
     idle_polls: Cell<u32>,
@@ -64,6 +66,7 @@ impl<L: Link> CqCore<L> {
             ring: RefCell::new(VecDeque::with_capacity(depth)),
             senders: RefCell::default(),
             receivers: RefCell::default(),
+            ring_last: Cell::new(false),
             deferred: Cell::new(0),
             idle_polls: Cell::new(0),
             busy_polls_left: Cell::new(0),
@@ -150,6 +153,44 @@ impl<L: Link> CqCore<L> {
             n += 1;
         }
         n
+    }
+
+    /// Takes completions from the ring and the receivers. The source that fills `out` is the last one to be
+    /// asked by the next poll: none waits while others fill every poll.
+    // HOT
+    #[inline]
+    fn take(&self, out: &mut [Cqe]) -> usize {
+        let mut n = if self.ring_last.get() { 0 } else { self.take_entries(out) };
+        for qp in self.receivers.borrow().iter() {
+            if n == out.len() {
+                break;
+            }
+            n += if qp.polls_directly() {
+                qp.rx.poll(&mut out[n..], &mut |_, _| {})
+            } else {
+                qp.rx.poll(&mut out[n..], &mut |cqe, posted| self.process_arrival(qp, cqe, posted))
+            };
+        }
+        if n == out.len() || self.ring_last.get() {
+            n += self.take_turns(out, n);
+        }
+        n
+    }
+
+    /// Takes entries of the ring behind the first `n`, if it is last; puts the source that filled `out` last.
+    #[cold]
+    fn take_turns(&self, out: &mut [Cqe], n: usize) -> usize {
+        if n < out.len() {
+            let more = self.take_entries(&mut out[n..]);
+            self.ring_last.set(n + more == out.len());
+            return more;
+        }
+        let mut receivers = self.receivers.borrow_mut();
+        let of_receiver = out.last().filter(|last| matches!(last.op, CqeOp::Recv | CqeOp::RecvWriteImm));
+        let at = of_receiver.and_then(|last| receivers.iter().position(|qp| qp.rx.qpn() == last.qpn));
+        self.ring_last.set(at.is_none());
+        receivers.rotate_left(at.map_or(0, |at| at + 1));
+        0
     }
 
     #[cold]
@@ -285,17 +326,7 @@ impl<L: Link> DevCq for Cq<L> {
         if cq.deferred.get() != 0 {
             cq.progress_deferred();
         }
-        let mut n = cq.take_entries(out);
-        for qp in cq.receivers.borrow().iter() {
-            if n == out.len() {
-                break;
-            }
-            n += if qp.polls_directly() {
-                qp.rx.poll(&mut out[n..], &mut |_, _| {})
-            } else {
-                qp.rx.poll(&mut out[n..], &mut |cqe, posted| cq.process_arrival(qp, cqe, posted))
-            };
-        }
+        let n = cq.take(out);
         if n == 0 {
             let idle_polls = cq.idle_polls.get() + 1;
             cq.idle_polls.set(idle_polls);

@@ -6,6 +6,7 @@ pub(super) mod capture;
 mod datagrams;
 mod down;
 mod late;
+mod turns;
 
 use super::*;
 use crate::efa::dev::{Cqe, CqeOp, Dest, DevCq, DevQp, DevStatus, PostError, Sge};

@@ -285,7 +285,7 @@ fn few_functions_take_the_whole_engine() {
         ("dispatch.rs", 3),
         ("mod.rs", 6),
         ("peers/conversation.rs", 4),
-        ("peers/end_some.rs", 1),
+        ("peers/end_ops_where.rs", 1),
         ("peers/identify.rs", 2),
         ("peers/lifecycle.rs", 1),
         ("peers/unknown_peers.rs", 1),

@@ -44,7 +44,7 @@ pub struct Msg {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MsgState {
     Unmatched,
-    /// Taken by a receive, by number.
+    /// ProbedMessage by a receive, by number.
     Matched(usize),
     Withdrawn,
 }

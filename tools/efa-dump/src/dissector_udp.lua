@@ -11,7 +11,7 @@ local u = {
   abort = ProtoField.bool("efa_udp.abort", "fragment given up", 8, nil, 2),
   repeated = ProtoField.bool("efa_udp.repeated", "a segment came again", 8, nil, 4),
   again = ProtoField.bool("efa_udp.again", "sent again", 8, nil, 8),
-  needless = ProtoField.uint16("efa_udp.needless", "segments sent again for nothing", base.DEC),
+  spurious = ProtoField.uint16("efa_udp.spurious", "spurious retransmissions", base.DEC),
   dst = ProtoField.uint32("efa_udp.dst", "connection at the receiver", base.HEX),
   src = ProtoField.uint32("efa_udp.src", "connection at the sender", base.HEX),
   seq = ProtoField.uint32("efa_udp.seq", "sequence number", base.DEC),
@@ -80,7 +80,7 @@ local function datagram(buf, root)
   tree:add_le(u.seq, buf(12, 4))
   tree:add_le(u.ack, buf(16, 4))
   tree:add_le(u.len, buf(20, 2))
-  tree:add_le(u.needless, buf(22, 2))
+  tree:add_le(u.spurious, buf(22, 2))
   tree:add_le(u.check, buf(24, 4))
   local text = string.format("%s seq %u ack %u", kinds[kind], seq, ack)
   local at = HEADER

@@ -281,7 +281,7 @@ unsafe fn op_nbx(
 /// # Safety
 /// As for [`ucp_atomic_op_nbx`].
 #[inline(never)]
-unsafe extern "C" fn op_nbx_later(
+unsafe extern "C" fn op_nbx_general(
     ep: *mut Ep,
     opcode: c_int,
     buffer: *const c_void,
@@ -328,7 +328,7 @@ fn on_word(
     Some((op, operands, result))
 }
 
-/// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_later`] does
+/// Executes [`ucp_atomic_op_nbx`] on mapped memory. False: nothing has happened, and [`op_nbx_general`] does
 /// it, or tells the error.
 /// # Safety
 /// As for [`ucp_atomic_op_nbx`].
@@ -378,7 +378,7 @@ pub(crate) unsafe extern "C" fn ucp_atomic_op_nbx(
             return Ok(StatusPtr::OK);
         }
         // SAFETY: as above.
-        Ok(unsafe { op_nbx_later(ep, opcode, buffer, count, remote, rkey, param) })
+        Ok(unsafe { op_nbx_general(ep, opcode, buffer, count, remote, rkey, param) })
     })
 }
 

@@ -78,7 +78,7 @@ thread_local! {
     /// Function of the interface that runs.
     static FUNCTION: Cell<&'static str> = const { Cell::new("") };
     /// Request in memory of the program that its operation uses.
-    static LENT: Cell<usize> = const { Cell::new(0) };
+    static CALLERS_REQUEST: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Runs `f` on the objects that are known.
@@ -88,7 +88,7 @@ fn with_objects<R>(f: impl FnOnce(&mut HashMap<usize, Object>) -> R) -> R {
 }
 
 /// Prints the violated rule and aborts the process.
-fn broken(rule: std::fmt::Arguments<'_>) -> ! {
+fn abort_check(rule: std::fmt::Arguments<'_>) -> ! {
     ::ucs::stderr_line!("ucp: UCX_CHECK: {}: {rule}", FUNCTION.get());
     std::process::abort()
 }
@@ -116,32 +116,32 @@ fn require(at: usize, name: &'static str) {
         Some(_) => None,
     });
     if let Some(rule) = rule {
-        broken(format_args!("{rule}"));
+        abort_check(format_args!("{rule}"));
     }
 }
 
 /// Checks a rule that is not about handles: the data that a program gives back is what it has kept.
 pub(crate) fn kept(data: *const c_void, is_kept: bool) {
     if !is_kept && !data.is_null() && checks() {
-        broken(format_args!("{data:p} is no data that the program has kept, or it has been released"));
+        abort_check(format_args!("{data:p} is no data that the program has kept, or it has been released"));
     }
 }
 
 /// Checks a rule that is not about handles: the packed bytes that a program gives back are of this library.
 pub(crate) fn not_packed(at: *const c_void, name: &str) {
     if checks() {
-        broken(format_args!("{at:p} is no {name} of this library, or it has been released"));
+        abort_check(format_args!("{at:p} is no {name} of this library, or it has been released"));
     }
 }
 
 /// Ends the process: a program has called an inline function of a freed object, whose memory is kept.
-pub(crate) fn used_when_freed(function: &'static str, at: usize) -> ! {
+pub(crate) fn use_after_free(function: &'static str, at: usize) -> ! {
     FUNCTION.set(function);
     let what = with_objects(|objects| {
         let found = objects.get(&at);
         found.and_then(|found| found.freed_by.map(|by| format!("{} that {by} has freed", one(found.name))))
     });
-    broken(format_args!("{at:#x} is {}", what.as_deref().unwrap_or("not an object of this library")))
+    abort_check(format_args!("{at:#x} is {}", what.as_deref().unwrap_or("not an object of this library")))
 }
 
 /// An argument of a function.
@@ -170,54 +170,54 @@ pub(crate) enum Argument {
 pub(crate) struct Probe<T>(pub T);
 
 /// Types of arguments that are checked: handles, parameters, requests.
-pub(crate) trait Look {
+pub(crate) trait Inspect {
     /// # Safety
     /// The argument is one of a function of the interface, by its contract.
-    unsafe fn look(&self, name: &str) -> Argument;
+    unsafe fn inspect(&self, name: &str) -> Argument;
 }
 
-/// Every other type. Method resolution prefers [`Look`]: this one needs one more reference (autoref
+/// Every other type. Method resolution prefers [`Inspect`]: this one needs one more reference (autoref
 /// specialization).
-pub(crate) trait LookAtOther {
+pub(crate) trait InspectOther {
     /// # Safety
     /// None: the argument is not looked at.
-    unsafe fn look(&self, _name: &str) -> Argument {
+    unsafe fn inspect(&self, _name: &str) -> Argument {
         Argument::Other
     }
 }
 
-impl<T> LookAtOther for &Probe<T> {}
+impl<T> InspectOther for &Probe<T> {}
 
-impl<T: Named> Look for Probe<*mut T> {
-    unsafe fn look(&self, name: &str) -> Argument {
+impl<T: Named> Inspect for Probe<*mut T> {
+    unsafe fn inspect(&self, name: &str) -> Argument {
         // SAFETY: this function's contract.
-        unsafe { Probe(self.0.cast_const()).look(name) }
+        unsafe { Probe(self.0.cast_const()).inspect(name) }
     }
 }
 
-impl<T: Named> Look for Probe<*const T> {
-    unsafe fn look(&self, _: &str) -> Argument {
+impl<T: Named> Inspect for Probe<*const T> {
+    unsafe fn inspect(&self, _: &str) -> Argument {
         if T::IS_STATIC { Argument::Other } else { Argument::Handle { at: self.0.addr(), name: T::NAME } }
     }
 }
 
-impl Look for Probe<*const RequestParam> {
-    unsafe fn look(&self, _: &str) -> Argument {
+impl Inspect for Probe<*const RequestParam> {
+    unsafe fn inspect(&self, _: &str) -> Argument {
         // SAFETY: this function's contract.
         let Some(call) = (unsafe { Call::fast(self.0) }) else { return Argument::Other };
         Argument::Param { request: call.request().addr(), memh: call.memh().addr() }
     }
 }
 
-impl Look for Probe<*const uct::Iov> {
-    unsafe fn look(&self, _: &str) -> Argument {
+impl Inspect for Probe<*const uct::Iov> {
+    unsafe fn inspect(&self, _: &str) -> Argument {
         Argument::Pieces(self.0)
     }
 }
 
 /// Keys of the lower interface are numbers.
-impl Look for Probe<usize> {
-    unsafe fn look(&self, name: &str) -> Argument {
+impl Inspect for Probe<usize> {
+    unsafe fn inspect(&self, name: &str) -> Argument {
         match name {
             "rkey" if self.0 != uct::INVALID_RKEY => Argument::Handle { at: self.0, name: uct::Rkey::NAME },
             "count" => Argument::Count(self.0),
@@ -226,19 +226,19 @@ impl Look for Probe<usize> {
     }
 }
 
-impl Look for Probe<*mut c_void> {
-    unsafe fn look(&self, name: &str) -> Argument {
+impl Inspect for Probe<*mut c_void> {
+    unsafe fn inspect(&self, name: &str) -> Argument {
         if name == REQUEST { Argument::Request(self.0.addr()) } else { Argument::Other }
     }
 }
 
-/// Looks at an argument of a function: unsafe, as [`Look::look`] is.
+/// Looks at an argument of a function: unsafe, as [`Inspect::inspect`] is.
 macro_rules! argument {
     ($arg:ident) => {{
         #[allow(unused_imports)]
-        use crate::check::{Look as _, LookAtOther as _};
+        use crate::check::{Inspect as _, InspectOther as _};
         #[allow(clippy::needless_borrow)]
-        (&crate::check::Probe($arg)).look(stringify!($arg))
+        (&crate::check::Probe($arg)).inspect(stringify!($arg))
     }};
 }
 pub(crate) use argument;
@@ -253,17 +253,17 @@ pub(crate) unsafe fn enter(function: &'static str, arguments: &[Argument]) {
         return;
     }
     FUNCTION.set(function);
-    LENT.set(0);
+    CALLERS_REQUEST.set(0);
     for argument in arguments {
         match *argument {
             Argument::Handle { at, name } => require(at, name),
             Argument::Param { request, memh } => {
                 require(memh, Mem::NAME);
-                lend(request);
+                note_callers_request(request);
             }
             // SAFETY: this function's contract.
             Argument::Pieces(list) => unsafe { require_memory(list, arguments) },
-            Argument::Request(at) if function.ends_with("_nbr") => lend(at),
+            Argument::Request(at) if function.ends_with("_nbr") => note_callers_request(at),
             Argument::Request(at) if function.starts_with("ucp_request_free") => free_request(at),
             Argument::Request(at) if function == "ucp_request_release" => free_request(at),
             Argument::Request(at) => require(at, REQUEST),
@@ -289,13 +289,13 @@ unsafe fn require_memory(list: *const uct::Iov, arguments: &[Argument]) {
 }
 
 /// A request in memory of the program: not one of `ucp_request_alloc` that has been freed.
-fn lend(at: usize) {
+fn note_callers_request(at: usize) {
     let is_allocated =
         with_objects(|objects| objects.get(&at).is_some_and(|found| found.memory == Memory::Allocated));
     if is_allocated {
         require(at, REQUEST);
     }
-    LENT.set(at);
+    CALLERS_REQUEST.set(at);
 }
 
 fn free_request(at: usize) {
@@ -308,7 +308,7 @@ fn free_request(at: usize) {
         found => found.is_some(),
     });
     if is_programs {
-        broken(format_args!(
+        abort_check(format_args!(
             "{at:#x} is a request in memory of the program, which the library does not free"
         ));
     }
@@ -322,11 +322,11 @@ pub(crate) fn add_request(request: *mut c_void, worker: &Worker) {
         return;
     }
     let at = request.addr();
-    let is_lent = LENT.get() == at;
+    let is_callers = CALLERS_REQUEST.get() == at;
     with_objects(|objects| {
         let memory = match objects.get(&at) {
-            Some(known) if known.memory == Memory::Allocated && is_lent => Memory::Allocated,
-            _ if is_lent => Memory::Program,
+            Some(known) if known.memory == Memory::Allocated && is_callers => Memory::Allocated,
+            _ if is_callers => Memory::Program,
             _ => Memory::Library,
         };
         let worker = std::ptr::from_ref(worker).addr();

@@ -303,7 +303,7 @@ unsafe fn start_nbx<D: Direction>(
             return Ok(StatusPtr::OK);
         }
         // SAFETY: as above.
-        Ok(unsafe { nbx_later::<D>(ep, buffer, count, remote, rkey, param) })
+        Ok(unsafe { nbx_general::<D>(ep, buffer, count, remote, rkey, param) })
     })
 }
 
@@ -312,7 +312,7 @@ unsafe fn start_nbx<D: Direction>(
 /// # Safety
 /// As for [`start_nbx`].
 #[inline(never)]
-unsafe extern "C" fn nbx_later<D: Direction>(
+unsafe extern "C" fn nbx_general<D: Direction>(
     ep: *mut Ep,
     buffer: *mut c_void,
     count: usize,

@@ -2,7 +2,7 @@
 
 mod probe;
 
-pub(crate) use probe::TakenMessages;
+pub(crate) use probe::ProbedMessages;
 
 use std::cell::Cell;
 use std::ffi::c_void;

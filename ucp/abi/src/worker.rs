@@ -18,7 +18,7 @@ use crate::listener::Listener;
 use crate::packed::{Packed, alloc_packed, release};
 use crate::request::Allocated;
 use crate::stream::StreamState;
-use crate::tag::TakenMessages;
+use crate::tag::ProbedMessages;
 use crate::types::{
     ADDRESS_NET_ONLY, AddressAttr, WorkerAttr, WorkerParams, thread_mode, worker_attr, worker_params,
 };
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
     pub(crate) am: AmState,
     pub(crate) streams: StreamState,
     /// Messages that probes have taken. Freed with the worker.
-    pub(crate) taken: TakenMessages,
+    pub(crate) taken: ProbedMessages,
     /// Listeners that the program has not destroyed. Freed with the worker.
     pub(crate) listeners: RefCell<HashSet<*mut Listener>>,
     /// Requests of `ucp_request_alloc`. Freed behind the engine, which looks at those that run.
@@ -214,7 +214,7 @@ fn new_worker(context: &Context, params: ParamsPtr<WorkerParams>) -> Result<Work
         reply_eps: RefCell::default(),
         am: AmState::new(),
         streams: StreamState::default(),
-        taken: TakenMessages::default(),
+        taken: ProbedMessages::default(),
         listeners: RefCell::default(),
         allocated: Allocated::new(context.room),
         reports_to,

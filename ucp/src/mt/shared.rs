@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Goes in for what leaves no work.
-    pub(super) fn enter_to_look<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
+    pub(super) fn enter_to_query<'a>(self: &'a Arc<Self>) -> Result<Inside<'a>, LockError> {
         Ok(Inside { shared: self, guard: Some(self.lock.enter()?), adds_work: false })
     }
 
@@ -413,13 +413,13 @@ impl<T: OfWorker> Locked<T> {
 
     /// Runs `f`, which leaves no work, inside.
     pub(super) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, LockError> {
-        let _inside = self.shared.enter_to_look()?;
+        let _inside = self.shared.enter_to_query()?;
         Ok(f(self.fixed()))
     }
 
     /// Runs `f`, which leaves no work, inside.
     pub(super) fn look_mut<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R, LockError> {
-        let _inside = self.shared.enter_to_look()?;
+        let _inside = self.shared.enter_to_query()?;
         Ok(f(self.object.as_mut().expect(TAKEN)))
     }
 

@@ -249,7 +249,7 @@ impl SharedWorker {
     /// handle's last wait or progress, a [`signal`](SharedWorker::signal), or the timeout. One handle per
     /// waiting thread. The lock is not held meanwhile.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<WaitStatus, Error> {
-        drop(self.shared.enter_to_look()?);
+        drop(self.shared.enter_to_query()?);
         Ok(self.shared.sleep_for_events(timeout, || self.takes_unseen()).unwrap_or_else(|errno| {
             tracing::debug!(%errno, "cannot sleep");
             std::thread::yield_now();
@@ -278,7 +278,7 @@ impl SharedWorker {
     /// receives, and when a back-off, close or check is due; `None` if a lane lacks one, or the process has
     /// no descriptor left.
     pub fn event_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
-        let inside = self.shared.enter_to_look()?;
+        let inside = self.shared.enter_to_query()?;
         // With the timer of the worker.
         let lanes = inside.worker().event_fd().and_then(|_| self.shared.lanes_fd());
         Ok(lanes.and_then(|lanes| self.shared.wakeup.event_fd(lanes).ok()))
@@ -297,7 +297,7 @@ impl SharedWorker {
     /// operation that another thread or task begins meanwhile and that has to wait ([`Worker::arm`]). False
     /// if there may be something to do, or there was, or a deadline has passed: call progress again.
     pub fn arm(&self) -> Result<bool, Error> {
-        let inside = self.shared.enter_to_look()?;
+        let inside = self.shared.enter_to_query()?;
         // With the timer of the worker.
         let lanes = inside.worker().event_fd().and_then(|_| self.shared.lanes_fd());
         let Some(lanes) = lanes else { return Ok(false) };
@@ -314,7 +314,7 @@ impl SharedWorker {
 
     /// Runs a future to completion, with progress between its polls.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        drop(self.shared.enter_to_look()?);
+        drop(self.shared.enter_to_query()?);
         let mut future = pin!(future);
         Ok(self.shared.block_on(|cx| future.as_mut().poll(cx)))
     }
@@ -325,7 +325,7 @@ impl SharedWorker {
         future: F,
         after: impl FnMut(),
     ) -> Result<F::Output, Error> {
-        drop(self.shared.enter_to_look()?);
+        drop(self.shared.enter_to_query()?);
         let mut future = pin!(future);
         Ok(self.shared.block_on_with(|cx| future.as_mut().poll(cx), after))
     }
@@ -395,13 +395,13 @@ impl SharedWorker {
 
     /// Calls `f` with the queries of the worker's resources and counters: [`Worker::diagnostics`].
     pub fn diagnostics<R>(&self, f: impl FnOnce(Diagnostics<'_>) -> R) -> Result<R, Error> {
-        let inside = self.shared.enter_to_look()?;
+        let inside = self.shared.enter_to_query()?;
         Ok(f(inside.worker().diagnostics()))
     }
 
     /// Address of the sender of a message: [`Address::of_sender`].
     pub fn sender_address(&self, from: PeerId) -> Result<Option<Address>, Error> {
-        let inside = self.shared.enter_to_look()?;
+        let inside = self.shared.enter_to_query()?;
         Ok(Address::of_sender(inside.worker(), from))
     }
 
@@ -429,7 +429,7 @@ impl SharedWorker {
         check_peers() bool;
     }
 
-    inside! { enter_to_look:
+    inside! { enter_to_query:
         /// Address by which peers connect to this worker.
         address() Address;
         /// Address by which peers of other hosts connect to this worker: [`Worker::address_net`].

@@ -94,7 +94,7 @@ pub use op::{
 pub use peers::Peers;
 pub use peers::conversation::Conversation;
 pub use peers::counters::served;
-pub use peers::end_some::{EndedSend, end_some};
+pub use peers::end_ops_where::{EndedSend, end_ops_where};
 pub use peers::peer::FailedLane;
 pub use peers::unknown_peers::{has_unknown_peers, mark_connected, remove_unknown_peers};
 pub use peers::wires::Wires;

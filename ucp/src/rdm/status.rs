@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_an_operation_is_no_failure_of_peer_or_lane() {
+    fn operation_errors_fail_neither_peer_nor_lane() {
         for status in (0..=u8::MAX).map(EfaStatus::from) {
             let fault = PeerError::Device(status);
             assert!(!fault.is_of_rdma() || fault.is_of_operation(), "{fault}");

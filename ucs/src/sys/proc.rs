@@ -105,9 +105,9 @@ pub fn yama_scope() -> Option<u32> {
 
 /// Lets any process of this user access the memory of this one, for the rest of its life, if that is `wanted`
 /// and the system would not by itself.
-pub fn let_peers_in(wanted: bool) {
+pub fn allow_ptrace(wanted: bool) {
     static ALLOW_PEERS: Once = Once::new();
-    if must_allow_peers(wanted, yama_scope) {
+    if must_set_ptracer(wanted, yama_scope) {
         ALLOW_PEERS.call_once(|| {
             // As without Yama: whoever may send this process a signal may access its memory.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
@@ -126,7 +126,7 @@ pub fn is_dumpable() -> bool {
 
 /// Without Yama, and with a scope of 0, processes of one user may access each other; with one above 1 no
 /// process can permit it.
-fn must_allow_peers(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {
+fn must_set_ptracer(wanted: bool, scope: impl FnOnce() -> Option<u32>) -> bool {
     wanted && scope() == Some(1)
 }
 
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_allowed_only_where_yama_asks_the_process() {
+    fn ptracer_is_set_only_with_yama_scope_1() {
         for (wanted, scope, allows) in [
             (true, Some(1), true),
             (true, Some(0), false),
@@ -379,7 +379,7 @@ mod tests {
             (true, None, false),
             (false, Some(1), false),
         ] {
-            assert_eq!(must_allow_peers(wanted, || scope), allows, "{wanted} {scope:?}");
+            assert_eq!(must_set_ptracer(wanted, || scope), allows, "{wanted} {scope:?}");
         }
     }
 

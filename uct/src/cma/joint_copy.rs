@@ -37,8 +37,8 @@ const PARTS: u32 = 4;
 /// Shorter parts cost more system calls, longer ones leave one side waiting.
 const PART: (u32, u32) = (64 << 10, 256 << 10);
 /// Most parts of one copy. Long copies have longer parts.
-const MOST_PARTS: u32 = 128;
-const MAX_PART: u32 = MAX_LEN as u32 / MOST_PARTS;
+const TARGET_PARTS: u32 = 128;
+const MAX_PART: u32 = MAX_LEN as u32 / TARGET_PARTS;
 
 /// Copies that peers of one interface offer at a time.
 const SLOTS: usize = 8;
@@ -331,7 +331,7 @@ impl PeerTable {
 fn part_of(len: usize) -> u32 {
     let (least, most) = PART;
     let part = (len as u32 / PARTS).next_multiple_of(4096).clamp(least, most);
-    part.max((len as u32).div_ceil(MOST_PARTS).next_multiple_of(4096))
+    part.max((len as u32).div_ceil(TARGET_PARTS).next_multiple_of(4096))
 }
 
 impl PeerCopies {

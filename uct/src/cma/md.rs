@@ -65,7 +65,7 @@ impl Md {
         if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
-        ucs::sys::proc::let_peers_in(config.allow_peers);
+        ucs::sys::proc::allow_ptrace(config.allow_peers);
         let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
         Ok(Md::new(server, config.map, config.answer_timeout))
     }

@@ -30,7 +30,7 @@ fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
     }
 }
 
-/// [`ucs::sys::proc::let_peers_in`] gets the setting as it is.
+/// [`ucs::sys::proc::allow_ptrace`] gets the setting as it is.
 #[test]
 fn a_setting_keeps_peers_out() {
     use ucs::config::{Source, Table};

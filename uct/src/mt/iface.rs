@@ -62,8 +62,8 @@ impl std::fmt::Debug for Iface {
 }
 
 /// Most messages kept for callers, and most bytes of them, give or take one.
-const MOST_KEPT: usize = 128;
-const MOST_BYTES: usize = 4 << 20;
+const MAX_KEPT: usize = 128;
+const MAX_BYTES: usize = 4 << 20;
 
 pub(super) struct Shared {
     lock: RecursiveLock,
@@ -146,9 +146,9 @@ impl Shared {
 
     /// Events that a progress thread may take in now, so that what is kept for callers has a bound.
     pub(super) fn keep_budget(&self, max: usize) -> usize {
-        let bytes = MOST_BYTES.saturating_sub(self.kept_bytes.get());
+        let bytes = MAX_BYTES.saturating_sub(self.kept_bytes.get());
         let messages = bytes.div_ceil(self.attr.am.max_bcopy.max(1));
-        max.min(messages).min(MOST_KEPT.saturating_sub(self.kept_len.get()))
+        max.min(messages).min(MAX_KEPT.saturating_sub(self.kept_len.get()))
     }
 
     /// Within a handler: the tag of the endpoint that a message came for, if it was sent to one.

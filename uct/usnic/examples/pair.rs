@@ -111,7 +111,7 @@ impl Source for Pattern {
 }
 
 /// Sockets, sealing, and the counters of both.
-struct Ways {
+struct Paths {
     own: Vec<UdpSocket>,
     peer: Vec<SocketAddr>,
     auth: Option<Auth>,
@@ -121,9 +121,9 @@ struct Ways {
     refused: u64,
 }
 
-impl Ways {
+impl Paths {
     fn transmit(&mut self, now: u64, module: &mut Module, posted: Posted) {
-        let way = match posted.channel {
+        let path = match posted.channel {
             ChannelId::Priority => 0,
             ChannelId::Data => 1 + usize::from(posted.flow),
         };
@@ -137,19 +137,19 @@ impl Ways {
             },
         };
         if let Some(bytes) = sealed {
-            self.put(way, bytes);
+            self.put(path, bytes);
         }
         module.completed(&posted);
     }
 
     /// Sends a datagram. One that the system does not take is lost, and sent again in time.
-    fn put(&self, way: usize, bytes: &[u8]) {
-        let _ = self.own[way].send_to(bytes, self.peer[way]);
+    fn put(&self, path: usize, bytes: &[u8]) {
+        let _ = self.own[path].send_to(bytes, self.peer[path]);
     }
 
     /// Answers a datagram.
-    fn reply(&self, way: usize, to: SocketAddr, bytes: &[u8]) {
-        let _ = self.own[way].send_to(bytes, to);
+    fn reply(&self, path: usize, to: SocketAddr, bytes: &[u8]) {
+        let _ = self.own[path].send_to(bytes, to);
     }
 
     /// Sends the messages of a handshake that are due.
@@ -163,7 +163,7 @@ impl Ways {
     fn take(
         &mut self,
         now: u64,
-        (way, from, first): (usize, SocketAddr, bool),
+        (path, from, first): (usize, SocketAddr, bool),
         datagram: &mut [u8],
         module: &mut Module,
         received: &mut Received,
@@ -173,8 +173,8 @@ impl Ways {
             None => datagram,
             Some(auth) => match auth.open(now, from, datagram) {
                 Opened::Datagram { bytes, .. } => bytes,
-                Opened::Answer(answer) => return self.reply(way, from, &answer),
-                Opened::Notice(notice) => return self.reply(way, from, &notice),
+                Opened::Answer(answer) => return self.reply(path, from, &answer),
+                Opened::Notice(notice) => return self.reply(path, from, &notice),
                 Opened::Up(_) => return,
                 Opened::Dropped => {
                     self.refused += 1;
@@ -187,10 +187,10 @@ impl Ways {
         {
             let mut out = [0; 256];
             match &mut self.auth {
-                None => self.reply(way, from, &reset),
+                None => self.reply(path, from, &reset),
                 Some(auth) => {
                     if let Ok(len) = auth.seal(now, 1 - self.node, &reset, &mut out) {
-                        self.reply(way, from, &out[..len]);
+                        self.reply(path, from, &out[..len]);
                     }
                 }
             }
@@ -250,7 +250,7 @@ fn seed() -> Result<[u8; 32], String> {
     Ok(seed)
 }
 
-fn ways(args: &Args) -> Result<Ways, String> {
+fn paths(args: &Args) -> Result<Paths, String> {
     let nth = |addr: SocketAddr, n: usize| SocketAddr::new(addr.ip(), addr.port() + n as u16);
     let bind = |n: usize| {
         let addr = nth(args.own, n);
@@ -260,7 +260,7 @@ fn ways(args: &Args) -> Result<Ways, String> {
     };
     let seed = seed()?;
     let auth = args.secret.as_ref().map(|it| Auth::new(AuthConfig::default(), it, args.node, &seed));
-    Ok(Ways {
+    Ok(Paths {
         own: (0..=FLOWS).map(bind).collect::<Result<_, _>>()?,
         peer: (0..=FLOWS).map(|n| nth(args.peer, n)).collect(),
         auth,
@@ -288,7 +288,7 @@ fn config(args: &Args, seed: &[u8; 32]) -> Config {
 }
 
 /// Queues what the module takes: a few messages at a time, so that memory stays bounded.
-fn feed(now: u64, next: &mut u64, args: &Args, ep: EpId, module: &mut Module, ways: &mut Ways) {
+fn feed(now: u64, next: &mut u64, args: &Args, ep: EpId, module: &mut Module, paths: &mut Paths) {
     let end = args.messages.min(*next + 16);
     while *next < end && module.segments().0 < 600 && module.find(1 - args.node) == Some(ep) {
         let bytes: Vec<u8> = (0..len(*next)).map(|at| byte(*next, at)).collect();
@@ -299,7 +299,7 @@ fn feed(now: u64, next: &mut u64, args: &Args, ep: EpId, module: &mut Module, wa
             module.send(now, ep, &head, [&bytes, &[]])
         };
         match sent {
-            Ok(Some(posted)) => ways.transmit(now, module, posted),
+            Ok(Some(posted)) => paths.transmit(now, module, posted),
             Ok(None) => {}
             // The peer is dead, which ends the run.
             Err(_) => return,
@@ -308,8 +308,8 @@ fn feed(now: u64, next: &mut u64, args: &Args, ep: EpId, module: &mut Module, wa
     }
 }
 
-fn run(args: &Args) -> Result<(Received, Module, Ways, Duration), String> {
-    let mut ways = ways(args)?;
+fn run(args: &Args) -> Result<(Received, Module, Paths, Duration), String> {
+    let mut paths = paths(args)?;
     let born = Instant::now();
     let now = || born.elapsed().as_nanos() as u64;
     let mut module = Module::new(config(args, &seed()?), now());
@@ -327,34 +327,34 @@ fn run(args: &Args) -> Result<(Received, Module, Ways, Duration), String> {
     let mut heard = Instant::now();
     loop {
         let (mut idle, mut first) = (true, true);
-        for way in 0..ways.own.len() {
+        for path in 0..paths.own.len() {
             for _ in 0..64 {
-                let Ok((n, from)) = ways.own[way].recv_from(&mut buf) else { break };
+                let Ok((n, from)) = paths.own[path].recv_from(&mut buf) else { break };
                 (idle, heard) = (false, Instant::now());
-                let is_first = way == 0 && std::mem::take(&mut first);
-                ways.take(now(), (way, from, is_first), &mut buf[..n], &mut module, &mut received);
+                let is_first = path == 0 && std::mem::take(&mut first);
+                paths.take(now(), (path, from, is_first), &mut buf[..n], &mut module, &mut received);
             }
         }
         module.on_time(now(), &mut received);
-        ways.shake(now());
-        feed(now(), &mut next, args, ep, &mut module, &mut ways);
+        paths.shake(now());
+        feed(now(), &mut next, args, ep, &mut module, &mut paths);
         while let Some(posted) = module.poll_send(now(), &mut Pattern) {
             idle = false;
-            ways.transmit(now(), &mut module, posted);
+            paths.transmit(now(), &mut module, posted);
         }
         let complete = received.count == args.messages && next == args.messages && module.segments().0 == 0;
         if told.is_none() && complete {
             told = Some(born.elapsed());
             if let Ok(Some(posted)) = module.send(now(), ep, &head(DONE), [&[], &[]]) {
-                ways.transmit(now(), &mut module, posted);
+                paths.transmit(now(), &mut module, posted);
             }
         }
         let leaves = received.peer_is_done && module.segments().0 == 0 && heard.elapsed() > LINGER;
         if let Some(took) = told.filter(|_| leaves || received.dead.is_some()) {
-            return Ok((received, module, ways, took));
+            return Ok((received, module, paths, took));
         }
         if born.elapsed() > args.timeout || (received.dead.is_some() && told.is_none()) {
-            return Ok((received, module, ways, born.elapsed()));
+            return Ok((received, module, paths, born.elapsed()));
         }
         if idle {
             std::thread::sleep(Duration::from_micros(100));
@@ -364,7 +364,7 @@ fn run(args: &Args) -> Result<(Received, Module, Ways, Duration), String> {
 
 fn main() -> ExitCode {
     let outcome = args().and_then(|args| run(&args).map(|outcome| (args, outcome)));
-    let (args, (received, module, ways, took)) = match outcome {
+    let (args, (received, module, paths, took)) = match outcome {
         Ok(outcome) => outcome,
         Err(why) => {
             eprintln!("pair: {why}");
@@ -383,7 +383,7 @@ fn main() -> ExitCode {
         took.as_secs_f64(),
         stats.sent,
         stats.received_again,
-        stats.corrupt + stats.malformed + ways.refused,
+        stats.corrupt + stats.malformed + paths.refused,
         received.dead,
     );
     if (lost, received.doubled, received.corrupt) == (0, 0, 0) {

@@ -5,9 +5,9 @@
 use crate::hotel::Room;
 use crate::recv_window::Arrival;
 
-/// Need of an acknowledgement.
+/// AckUrgency of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub enum Need {
+pub enum AckUrgency {
     /// None.
     #[default]
     None,
@@ -21,36 +21,36 @@ pub enum Need {
 #[derive(Debug)]
 pub struct AckState {
     /// How urgently.
-    pub need: Need,
+    pub need: AckUrgency,
     /// The timer of a scheduled one.
     pub room: Room,
     /// Whether a segment has arrived again since the last one.
     pub repeated: bool,
     /// Segments that the peer has sent again though they had arrived, modulo 2¹⁶.
-    pub needless: u16,
+    pub spurious: u16,
 }
 
 impl Default for AckState {
     fn default() -> Self {
-        AckState { need: Need::None, room: Room::NONE, repeated: false, needless: 0 }
+        AckState { need: AckUrgency::None, room: Room::NONE, repeated: false, spurious: 0 }
     }
 }
 
 impl AckState {
-    /// Need that an arrival makes, if it is more urgent than before. `again`: it was sent before.
-    pub fn on_arrival(&mut self, arrival: Arrival, again: bool) -> Option<Need> {
+    /// AckUrgency that an arrival makes, if it is more urgent than before. `again`: it was sent before.
+    pub fn on_arrival(&mut self, arrival: Arrival, again: bool) -> Option<AckUrgency> {
         let need = match arrival {
-            Arrival::Below => Need::Now,
-            _ => Need::Scheduled,
+            Arrival::Below => AckUrgency::Now,
+            _ => AckUrgency::Scheduled,
         };
         self.repeated |= !arrival.is_new();
         // A network may repeat a datagram, too: that tells nothing.
-        self.needless = self.needless.wrapping_add(u16::from(again && !arrival.is_new()));
+        self.spurious = self.spurious.wrapping_add(u16::from(again && !arrival.is_new()));
         self.raise(need)
     }
 
     /// Raises the need; `None` if it was as urgent before.
-    pub fn raise(&mut self, need: Need) -> Option<Need> {
+    pub fn raise(&mut self, need: AckUrgency) -> Option<AckUrgency> {
         (need > self.need).then(|| {
             self.need = need;
             need
@@ -65,14 +65,14 @@ mod tests {
     #[test]
     fn scheduled_once_and_at_once_below() {
         let mut acks = AckState::default();
-        assert_eq!(acks.on_arrival(Arrival::Next, false), Some(Need::Scheduled));
+        assert_eq!(acks.on_arrival(Arrival::Next, false), Some(AckUrgency::Scheduled));
         assert_eq!(acks.on_arrival(Arrival::Early, false), None, "already scheduled");
         assert!(!acks.repeated);
-        assert_eq!(acks.on_arrival(Arrival::Below, false), Some(Need::Now));
-        assert!(acks.repeated && acks.needless == 0, "the network has repeated it");
+        assert_eq!(acks.on_arrival(Arrival::Below, false), Some(AckUrgency::Now));
+        assert!(acks.repeated && acks.spurious == 0, "the network has repeated it");
         acks.on_arrival(Arrival::Below, true);
         acks.on_arrival(Arrival::Next, true);
-        assert_eq!(acks.needless, 1, "one that was lost was not sent again for nothing");
+        assert_eq!(acks.spurious, 1, "one that was lost was not sent again for nothing");
         assert_eq!(acks.on_arrival(Arrival::Next, false), None);
     }
 }

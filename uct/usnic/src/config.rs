@@ -17,11 +17,11 @@ pub struct Config {
     /// Segments sent to one peer and not acknowledged, at most: a power of two, at least 64.
     pub window: u32,
     /// Congestion window of a new connection, segments.
-    pub first_window: u32,
+    pub initial_window: u32,
     /// Time from an arrival to its explicit acknowledgement.
     pub ack_delay: u64,
     /// Retransmit timer before the round-trip time is known.
-    pub first_rto: u64,
+    pub initial_rto: u64,
     /// Shortest retransmit timer.
     pub min_rto: u64,
     /// Longest retransmit timer.
@@ -70,7 +70,7 @@ pub struct Config {
 }
 
 /// Doublings of the time between two requests to connect, at most.
-pub(crate) const MOST_HELLO_DOUBLINGS: u32 = 6;
+pub(crate) const MAX_HELLO_DOUBLINGS: u32 = 6;
 
 /// Number of tries, of which the first waits `first` ns and each next twice as long up to `doublings`
 /// doublings, that together take at least `ns`.
@@ -86,7 +86,7 @@ pub(crate) fn tries_within(ns: u64, first: u64, doublings: u32) -> u32 {
 impl Config {
     /// Keeps asking for a connection for at least so long.
     pub fn connecting_for(self, ns: u64) -> Config {
-        let hellos = tries_within(ns, self.hello_interval, MOST_HELLO_DOUBLINGS);
+        let hellos = tries_within(ns, self.hello_interval, MAX_HELLO_DOUBLINGS);
         Config { hellos: self.hellos.max(hellos), ..self }
     }
 }
@@ -96,9 +96,9 @@ impl Default for Config {
         const MS: u64 = 1_000_000;
         Config {
             window: 4096,
-            first_window: 32,
+            initial_window: 32,
             ack_delay: 50_000,
-            first_rto: 100 * MS,
+            initial_rto: 100 * MS,
             min_rto: 5 * MS,
             max_rto: 2_000 * MS,
             flows: 1,

@@ -30,11 +30,11 @@ pub struct Congestion {
     window: u32,
     limit: u32,
     /// Window below which it grows by each acknowledged segment.
-    slow_start_until: u32,
+    ssthresh: u32,
     /// Acknowledged segments toward the next growth by one.
     counted: u32,
     /// Losses before this number belong to the one that is recovered from.
-    recovery_end: Option<Seq>,
+    recovery_point: Option<Seq>,
     /// Whether sends are paced: from a loss on until the window is as large as it was.
     paced_until: u32,
     next_send: u64,
@@ -47,7 +47,7 @@ pub struct Congestion {
     least: u32,
     /// As it was before the recovery; `None` if it cannot become so again.
     before: Option<Before>,
-    /// Segments sent again in the recovery that the peer has not told to be needless.
+    /// Segments sent again in the recovery that the peer has not told to be spurious.
     resent: u32,
 }
 
@@ -55,7 +55,7 @@ pub struct Congestion {
 #[derive(Clone, Copy, Debug)]
 struct Before {
     window: u32,
-    slow_start_until: u32,
+    ssthresh: u32,
     paced_until: u32,
 }
 
@@ -89,11 +89,11 @@ impl Congestion {
     /// Creates the window of a new connection.
     pub fn new(config: &Config) -> Self {
         Congestion {
-            window: config.first_window.clamp(MIN_WINDOW, config.window),
+            window: config.initial_window.clamp(MIN_WINDOW, config.window),
             limit: config.window,
-            slow_start_until: u32::MAX,
+            ssthresh: u32::MAX,
             counted: 0,
-            recovery_end: None,
+            recovery_point: None,
             paced_until: 0,
             next_send: 0,
             was_held: false,
@@ -114,17 +114,17 @@ impl Congestion {
     /// Takes `n` acknowledged segments, with `in_flight` on their way before; `first` is the oldest number
     /// not acknowledged now.
     pub fn on_acked(&mut self, n: u32, in_flight: u32, first: Seq) {
-        if self.recovery_end.is_some_and(|end| !first.is_before(end)) {
-            self.recovery_end = None;
+        if self.recovery_point.is_some_and(|end| !first.is_before(end)) {
+            self.recovery_point = None;
         }
         // A window that was not used tells nothing about the network, unless it was the pace that kept it
         // from being used (RFC 9002, 7.8).
         let was_used = std::mem::take(&mut self.was_held) || in_flight * 2 >= self.window;
-        let is_halved = self.recovery_end.is_some() && !self.is_gradual;
+        let is_halved = self.recovery_point.is_some() && !self.is_gradual;
         if is_halved || !was_used {
             return;
         }
-        if self.window < self.slow_start_until {
+        if self.window < self.ssthresh {
             self.window = (self.window + n).min(self.limit);
         } else {
             self.counted += n;
@@ -142,7 +142,7 @@ impl Congestion {
     /// halves it if a retransmitted segment times out. Returns whether a recovery began or the window was
     /// halved again.
     pub fn on_loss(&mut self, loss: Loss) -> bool {
-        let recovers = self.recovery_end.is_some_and(|end| loss.seq.is_before(end));
+        let recovers = self.recovery_point.is_some_and(|end| loss.seq.is_before(end));
         let halves = loss.had_queue() || (loss.again && loss.by_timer);
         let again = loss.again && loss.now >= self.began + loss.rtt && (halves || !self.is_gradual);
         if recovers && !again {
@@ -151,13 +151,13 @@ impl Congestion {
             }
             return false;
         }
-        if self.recovery_end.is_none() {
-            let (slow_start_until, paced_until) = (self.slow_start_until, self.paced_until);
-            self.before = Some(Before { window: self.window, slow_start_until, paced_until });
+        if self.recovery_point.is_none() {
+            let (ssthresh, paced_until) = (self.ssthresh, self.paced_until);
+            self.before = Some(Before { window: self.window, ssthresh, paced_until });
             self.resent = 0;
         }
         self.began = loss.now;
-        self.recovery_end = Some(loss.next);
+        self.recovery_point = Some(loss.next);
         self.paced_until = self.paced_until.max(self.window);
         self.least = (self.window / 2).max(MIN_WINDOW);
         self.is_gradual = !halves;
@@ -172,7 +172,7 @@ impl Congestion {
 
     fn shrink(&mut self, to: u32) {
         self.window = to.max(self.least);
-        self.slow_start_until = self.window;
+        self.ssthresh = self.window;
     }
 
     /// Takes a segment that is sent again.
@@ -183,7 +183,7 @@ impl Congestion {
 
     /// Handles the peer's count of spurious retransmissions. If all of this recovery were spurious, restores
     /// the window (RFC 4015). Returns whether it did.
-    pub fn on_needless(&mut self, count: u32) -> bool {
+    pub fn on_spurious(&mut self, count: u32) -> bool {
         // Of an earlier recovery: nothing has been sent again in this one.
         if self.resent == 0 {
             return false;
@@ -194,9 +194,9 @@ impl Congestion {
         }
         let Some(before) = self.before.take() else { return false };
         self.window = self.window.max(before.window);
-        self.slow_start_until = before.slow_start_until;
+        self.ssthresh = before.ssthresh;
         self.paced_until = if self.window < before.paced_until { before.paced_until } else { 0 };
-        self.recovery_end = None;
+        self.recovery_point = None;
         true
     }
 
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn halves_once_a_round_trip_and_recovers() {
-        let config = Config { first_window: 64, ..Config::default() };
+        let config = Config { initial_window: 64, ..Config::default() };
         let mut congestion = Congestion::new(&config);
         congestion.on_acked(64, 64, Seq(64));
         assert_eq!(congestion.window(), 128, "doubles a round trip");
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn without_a_queue_each_loss_takes_one_and_half_at_most() {
-        let config = Config { first_window: 64, ..Config::default() };
+        let config = Config { initial_window: 64, ..Config::default() };
         let mut congestion = Congestion::new(&config);
         let chance = |n| Loss { min_rtt: 80, ..loss(Seq(n), Seq(164)) };
         assert!(congestion.on_loss(chance(100)) && !congestion.on_loss(chance(110)));
@@ -288,33 +288,33 @@ mod tests {
 
     #[test]
     fn a_recovery_from_nothing_is_undone() {
-        let config = Config { first_window: 64, ..Config::default() };
+        let config = Config { initial_window: 64, ..Config::default() };
         let mut congestion = Congestion::new(&config);
         assert!(congestion.on_loss(loss(Seq(0), Seq(64))));
         (0..3).for_each(|_| congestion.on_resent());
         let again = Loss { again: true, now: 500, ..loss(Seq(0), Seq(70)) };
         assert!(congestion.on_loss(again), "it has not ended");
         congestion.on_resent();
-        assert!(!congestion.on_needless(3));
+        assert!(!congestion.on_spurious(3));
         assert_eq!(congestion.window(), 16);
-        assert!(congestion.on_needless(1), "all four were needless");
+        assert!(congestion.on_spurious(1), "all four were spurious");
         assert_eq!((congestion.window(), congestion.send_time()), (64, None));
-        assert!(!congestion.on_needless(1), "once");
+        assert!(!congestion.on_spurious(1), "once");
         // A late count of an earlier recovery tells nothing of one that has sent nothing again yet.
-        assert!(congestion.on_loss(loss(Seq(72), Seq(78))) && !congestion.on_needless(1));
+        assert!(congestion.on_loss(loss(Seq(72), Seq(78))) && !congestion.on_spurious(1));
         assert_eq!(congestion.window(), 32);
         congestion.on_resent();
-        assert!(congestion.on_needless(1));
+        assert!(congestion.on_spurious(1));
         // Of two, one was lost.
         assert!(congestion.on_loss(loss(Seq(80), Seq(144))));
         (0..2).for_each(|_| congestion.on_resent());
-        assert!(!congestion.on_needless(1));
+        assert!(!congestion.on_spurious(1));
         assert_eq!(congestion.window(), 32);
     }
 
     #[test]
     fn paces_after_a_loss() {
-        let config = Config { first_window: 10, ..Config::default() };
+        let config = Config { initial_window: 10, ..Config::default() };
         let mut congestion = Congestion::new(&config);
         assert_eq!(congestion.send_time(), None);
         congestion.on_loss(loss(Seq(0), Seq(10)));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_pace_goes_in_batches_and_ends() {
-        let config = Config { first_window: 1000, ..Config::default() };
+        let config = Config { initial_window: 1000, ..Config::default() };
         let mut congestion = Congestion::new(&config);
         congestion.on_loss(loss(Seq(0), Seq(1000)));
         congestion.on_acked(1000, 1000, Seq(1000));

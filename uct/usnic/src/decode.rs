@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_acknowledged_up_to_a_number_and_beyond() {
+    fn cumulative_and_selective_acks_are_decoded() {
         let mut ack = plain_of(&crate::header::sample(kind::ACK, 0, 10, u32::MAX));
         assert!(ack.acknowledges(u32::MAX) && ack.acknowledges(u32::MAX - 7) && !ack.acknowledges(0));
         ack.sack = vec![0b10, 1];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_has_captured_in_clear_names_its_session() {
+    fn a_decrypted_capture_keeps_the_session_header() {
         let sealed = [&[0x40, 1, 1, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0][..], &[5; 200]].concat();
         let segment = crate::header::sample(kind::FRAG, 100, 3, 1);
         let captured = [&crate::auth::opened_header(&sealed).unwrap()[..], &segment].concat();

@@ -65,8 +65,8 @@ const PADDING_AT: u32 = flag::PADDING.trailing_zeros();
 
 /// Bits of [`HelloBody::features`].
 pub mod feature {
-    /// The sender takes [`Header::needless`](super::Header::needless).
-    pub const NEEDLESS: u16 = 1;
+    /// The sender takes [`Header::spurious`](super::Header::spurious).
+    pub const SPURIOUS: u16 = 1;
     /// The sender takes [`flag::PADDING`](super::flag::PADDING).
     pub const PADDING: u16 = 2;
     /// The sender takes [`kind::PATH`](super::kind::PATH), and a [`HelloMore`](super::HelloMore) follows.
@@ -103,7 +103,7 @@ pub struct Header {
     pub len: U16,
     /// Segments with [`flag::AGAIN`] that had arrived before, counted modulo 2¹⁶; 0 to a peer that does
     /// not take it.
-    pub needless: U16,
+    pub spurious: U16,
     /// Checksum of the datagram, with this field as zero.
     pub check: U32,
 }
@@ -341,7 +341,7 @@ pub fn sample(kind: u8, len: u16, seq: u32, ack: u32) -> Vec<u8> {
         seq: seq.into(),
         ack: ack.into(),
         len: len.into(),
-        needless: 0.into(),
+        spurious: 0.into(),
         check: 0.into(),
     };
     let mut datagram = header.as_bytes().to_vec();
@@ -366,7 +366,7 @@ mod tests {
             seq: 3.into(),
             ack: 4.into(),
             len: len.into(),
-            needless: 0.into(),
+            spurious: 0.into(),
             check: 0.into(),
         }
     }

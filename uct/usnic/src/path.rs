@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_and_is_as_long_confirms_it_and_silence_proves_nothing() {
+    fn an_acknowledged_segment_of_that_length_clears_the_suspicion() {
         let mut path = PathSearch::begin(1472);
         path.on_arrived(1472);
         let suspect =

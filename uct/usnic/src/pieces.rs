@@ -9,7 +9,7 @@ use crate::seq::Seq;
 /// Pieces of a segment, at most.
 pub const MOST: u32 = 32;
 /// Segments of one peer that are incomplete at once, at most; the oldest makes way.
-const MOST_SEGMENTS: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 
 /// A segment some of whose pieces have arrived.
 struct Incomplete {
@@ -51,7 +51,7 @@ impl Pieces {
         // Of another length of pieces: the path has become shorter still.
         self.0.retain(|segment| segment.seq != seq || segment.of == whole);
         let found = self.0.iter().position(|segment| segment.seq == seq).unwrap_or_else(|| {
-            if self.0.len() >= MOST_SEGMENTS {
+            if self.0.len() >= MAX_SEGMENTS {
                 self.0.remove(0);
             }
             self.0.push(Incomplete { seq, of: whole, have: 0, bytes: vec![0; total as usize] });
@@ -101,7 +101,7 @@ mod tests {
         for seq in 0..1000 {
             assert_eq!(pieces.take(Seq(seq), &piece(2, 4, 0), b"ab", 1000), Ok(None));
         }
-        assert_eq!(pieces.0.len(), MOST_SEGMENTS);
+        assert_eq!(pieces.0.len(), MAX_SEGMENTS);
         pieces.retain(|seq| seq == Seq(999));
         assert_eq!(pieces.take(Seq(999), &piece(2, 4, 2), b"cd", 1000), Ok(Some(b"abcd".to_vec())));
         assert!(pieces.0.is_empty());

@@ -40,7 +40,7 @@ pub struct LostSegments {
     /// Turns given up since the congestion window had no room.
     parked: usize,
     /// The next turn does not wait for room in the congestion window.
-    hurried: bool,
+    bypasses_window: bool,
 }
 
 impl LostSegments {
@@ -60,14 +60,14 @@ impl LostSegments {
     }
 
     /// Has the next turn sent without room in the congestion window. Returns how many turns to take again.
-    pub fn hurry(&mut self) -> usize {
-        self.hurried = true;
+    pub fn bypass_window(&mut self) -> usize {
+        self.bypasses_window = true;
         self.unpark(1)
     }
 
     /// Begins a turn. Returns whether it does not wait for room.
-    pub fn take_hurry(&mut self) -> bool {
-        std::mem::take(&mut self.hurried)
+    pub fn take_bypass(&mut self) -> bool {
+        std::mem::take(&mut self.bypasses_window)
     }
 
     /// Takes up to `most` turns that were given up.

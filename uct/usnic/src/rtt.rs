@@ -81,7 +81,7 @@ impl Rtt {
     pub fn timeout(&self, config: &Config, timeouts: u32) -> u64 {
         let shortest = (config.min_rto << self.patience).min(config.max_rto);
         let base = match self.smoothed {
-            None => config.first_rto,
+            None => config.initial_rto,
             // The receiver acknowledges after a delay. At least a second round trip: a steady network would
             // leave no margin, and the timer would be faster than the rules for losses.
             Some(smoothed) => {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_time_is_forgotten_when_the_route_has_become_longer() {
+    fn min_rtt_expires_after_a_route_change() {
         let (config, mut rtt) = (Config::default(), Rtt::default());
         rtt.sample(1_000_000, 0, &config);
         rtt.sample(3_000_000, MIN_PERIOD, &config);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_this_process_is_no_round_trip_of_an_hour() {
+    fn an_rtt_sample_is_capped_at_the_longest_rto() {
         let (config, mut rtt) = (Config::default(), Rtt::default());
         rtt.sample(1_000_000, 0, &config);
         rtt.sample(3_600_000_000_000, 3_600_000_000_000, &config);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_timer_grows_while_it_expires_for_nothing() {
+    fn min_rto_grows_on_spurious_timeouts() {
         let (config, mut rtt) = (Config::default(), Rtt::default());
         rtt.sample(1_000, 0, &config);
         for doublings in [1, 2, 3, 3] {

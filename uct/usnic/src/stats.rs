@@ -84,7 +84,7 @@ stats! {
     /// Recoveries, which make a congestion window smaller.
     recoveries,
     /// Segments sent again that had arrived, as peers tell.
-    resent_needlessly,
+    resent_spuriously,
     /// Congestion windows restored, since nothing was lost.
     window_restored,
     /// Probes sent.

@@ -273,10 +273,10 @@ fn stalls_are_counted_by_their_cause() {
         let stats = star.all[0].stats();
         [stats.window_stalls, stats.credit_stalls, stats.congestion_stalls]
     };
-    let wide = |config| Config { first_window: 1000, ..config };
+    let wide = |config| Config { initial_window: 1000, ..config };
     assert_eq!(stalls(&|config| Config { window: 64, ..wide(config) }), [1, 0, 0]);
     assert_eq!(stalls(&|config| Config { credits: 20, ..wide(config) }), [0, 1, 0]);
-    assert_eq!(stalls(&|config| Config { first_window: 4, ..config }), [0, 0, 1]);
+    assert_eq!(stalls(&|config| Config { initial_window: 4, ..config }), [0, 0, 1]);
 }
 
 /// Each round trip counts in the bucket of its power of two.

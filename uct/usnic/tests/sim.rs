@@ -57,7 +57,7 @@ fn draw_config(rand: &mut Rand, node: usize, nodes: usize) -> Config {
     Config {
         window: of(&[64, 256, 4096]) as u32,
         credits: of(&[3, 64, 1024]) as u32,
-        first_window: of(&[2, 32, 1000]) as u32,
+        initial_window: of(&[2, 32, 1000]) as u32,
         flows,
         sack: flows > 1 || of(&[0, 1]) == 1,
         priority: ChannelConfig { depth: of(&[2, 40, 512]) as u32, mtu: 1024 },
@@ -229,7 +229,7 @@ fn a_peer_that_slept_for_long_is_not_dead() {
 fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
     for flows in [1, 4] {
         for sleeper in [0, 1] {
-            let mut world = pair(CALM, |n| Config { flows, first_window: 200, ..plain(n) });
+            let mut world = pair(CALM, |n| Config { flows, initial_window: 200, ..plain(n) });
             world.send(0, 1, 1, 100_000);
             run(&mut world, 100 * MS);
             let ep = world.nodes[0].module.find(1).unwrap();
@@ -250,7 +250,7 @@ fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
             let stats = *world.nodes[0].module.stats();
             assert_eq!(stats.recoveries > 0, sleeper == 1, "{stats:?}");
             let resent = stats.resent_by_timer + stats.resent_by_time + stats.resent_by_duplicate_ack;
-            assert_eq!(resent, stats.resent_needlessly, "{stats:?}");
+            assert_eq!(resent, stats.resent_spuriously, "{stats:?}");
         }
     }
 }
@@ -258,7 +258,7 @@ fn a_peer_that_is_not_scheduled_for_a_while_costs_no_window() {
 /// A stream over a network that has lost once goes on in batches, and at its full window after a while.
 #[test]
 fn a_pace_ends_and_costs_few_calls() {
-    let mut world = pair(Faults { delay: 30_000, ..CALM }, |n| Config { first_window: 512, ..plain(n) });
+    let mut world = pair(Faults { delay: 30_000, ..CALM }, |n| Config { initial_window: 512, ..plain(n) });
     world.send(0, 1, 1, 100);
     run(&mut world, 10 * MS);
     world.network.cut_off[1] = true;
@@ -312,7 +312,7 @@ fn a_goodbye_ends_the_connection_at_once() {
 }
 
 #[test]
-fn a_goodbye_waits_for_what_it_overtakes_and_a_lost_one_is_silence() {
+fn a_bye_waits_for_missing_segments_and_a_lost_bye_times_out() {
     let mut world = pair(CALM, plain);
     world.watch = false;
     world.send(0, 1, 1, 10);
@@ -500,7 +500,7 @@ fn tiny_sends_that_overtake_large_ones_resend_nothing_with_selective_acknowledge
         run(&mut world, 10_000 * MS);
         assert_eq!(world.nodes[1].received.whole.len(), 798);
         let stats = world.nodes[0].module.stats();
-        (stats.sent, stats.resent_by_duplicate_ack + stats.resent_by_time, stats.resent_needlessly)
+        (stats.sent, stats.resent_by_duplicate_ack + stats.resent_by_time, stats.resent_spuriously)
     };
     let (by_repeat, by_time) = (resent(false), resent(true));
     println!("sent, resent, needlessly: {by_repeat:?} by repeated acknowledgements, {by_time:?} by time");
@@ -545,11 +545,11 @@ fn the_order_of_a_channel_tells_losses_and_only_losses() {
     let calm = sent(0);
     let resent =
         |stats: &usnic::Stats| stats.resent_by_duplicate_ack + stats.resent_by_time + stats.resent_by_timer;
-    assert_eq!((resent(&calm), calm.acks_duplicate, calm.resent_needlessly), (0, 0, 0), "{calm:?}");
+    assert_eq!((resent(&calm), calm.acks_duplicate, calm.resent_spuriously), (0, 0, 0), "{calm:?}");
     let lossy = sent(10);
     println!("{lossy:?}");
     assert!(lossy.resent_by_duplicate_ack * 10 > resent(&lossy) * 8, "{lossy:?}");
-    assert!(lossy.resent_by_duplicate_ack > 30 && lossy.resent_needlessly <= 2, "{lossy:?}");
+    assert!(lossy.resent_by_duplicate_ack > 30 && lossy.resent_spuriously <= 2, "{lossy:?}");
 }
 
 /// A module takes no harm from bytes of a stranger.

@@ -14,15 +14,15 @@ use usnic::auth::MacKey;
 /// Port at which a doctor listens if no ports are given.
 pub const PORT: u16 = 40_700;
 /// Ports that a doctor listens at, or tries, at most.
-pub const MOST_PORTS: usize = 256;
+pub const MAX_PORTS: usize = 256;
 /// Answers in a second, at most.
-const MOST_ANSWERS: u32 = if cfg!(test) { 50 } else { 5000 };
+const MAX_ANSWERS: u32 = if cfg!(test) { 50 } else { 5000 };
 
 /// Ports of the settings.
 pub fn ports(config: &SoftConfig) -> Vec<u16> {
     match (config.udp_ports.0, config.udp_ports.1) {
         (0, _) => vec![PORT],
-        (first, last) => (first..=last).take(MOST_PORTS).collect(),
+        (first, last) => (first..=last).take(MAX_PORTS).collect(),
     }
 }
 
@@ -86,7 +86,7 @@ fn serve(open: &[(UdpSocket, usize)], key: Option<&MacKey>) -> ! {
                 (second, answers) = (Instant::now(), 0);
             }
             answers += 1;
-            if answers > MOST_ANSWERS {
+            if answers > MAX_ANSWERS {
                 continue;
             }
             answer(&question, (code, key), *buffer as u32).write(key, &mut bytes[..len]);
@@ -180,6 +180,6 @@ mod tests {
             got.extend(answers(&asks));
         }
         let seconds = start.elapsed().as_secs() as usize + 2;
-        assert!(got.len() >= 40 && got.len() <= seconds * MOST_ANSWERS as usize, "{} answers", got.len());
+        assert!(got.len() >= 40 && got.len() <= seconds * MAX_ANSWERS as usize, "{} answers", got.len());
     }
 }

@@ -15,14 +15,14 @@ use crate::types::{RequestParam, TagInfo, op_attr};
 use crate::worker::Worker;
 
 /// `ucp_tag_message_h`: a message that a probe has taken.
-pub(crate) struct Taken {
+pub(crate) struct ProbedMessage {
     message: Message,
     worker: *const Worker,
     /// Position among those of the worker.
     at: Cell<usize>,
 }
 
-impl Named for Taken {
+impl Named for ProbedMessage {
     const NAME: &'static str = "probed message";
     const IS_STATIC: bool = false;
     // The data path makes and takes them.
@@ -32,13 +32,13 @@ impl Named for Taken {
 /// Messages of a worker that probes have taken and the program has not received. Used inside the worker's
 /// lock.
 #[derive(Default)]
-pub(crate) struct TakenMessages(RefCell<Vec<*mut Taken>>);
+pub(crate) struct ProbedMessages(RefCell<Vec<*mut ProbedMessage>>);
 
-impl TakenMessages {
+impl ProbedMessages {
     /// Hands a message out.
-    fn add(&self, message: Message, worker: &Worker) -> *mut Taken {
+    fn add(&self, message: Message, worker: &Worker) -> *mut ProbedMessage {
         let mut all = self.0.borrow_mut();
-        let handle = into_handle(Taken { message, worker, at: Cell::new(all.len()) });
+        let handle = into_handle(ProbedMessage { message, worker, at: Cell::new(all.len()) });
         all.push(handle);
         handle
     }
@@ -46,7 +46,7 @@ impl TakenMessages {
     /// Takes a message back, to free it.
     /// # Safety
     /// It is one of these, and the program does not use it any more.
-    unsafe fn remove(&self, handle: *mut Taken) -> Box<Taken> {
+    unsafe fn remove(&self, handle: *mut ProbedMessage) -> Box<ProbedMessage> {
         // SAFETY: this function's contract.
         let taken = unsafe { take(handle) };
         let (mut all, at) = (self.0.borrow_mut(), taken.at.get());
@@ -74,7 +74,7 @@ impl TakenMessages {
 unsafe fn recv_message(
     worker: *mut Worker,
     (buffer, count): (*mut c_void, usize),
-    message: *mut Taken,
+    message: *mut ProbedMessage,
     call: &Call,
 ) -> Result<StatusPtr, Status> {
     // SAFETY: this function's contract.
@@ -111,7 +111,7 @@ unsafe fn recv_message(
 }
 
 /// Result of a probe that leaves the message in the queue: not null, and nothing to receive.
-fn not_taken() -> *mut Taken {
+fn not_taken() -> *mut ProbedMessage {
     static MARK: u64 = 0;
     std::ptr::from_ref(&MARK).cast_mut().cast()
 }
@@ -120,7 +120,7 @@ entry! {
     /// Finds an unexpected message, and takes it out of the queue if `remove` is not 0.
     fn ucp_tag_probe_nb(
         worker: *mut Worker, tag: u64, mask: u64, remove: c_int, info: OutPtr<TagInfo>,
-    ) -> *mut Taken {
+    ) -> *mut ProbedMessage {
         let matching = Match::tagged(tag, mask);
         // SAFETY: the caller's contract.
         let worker = unsafe { from_ptr(worker) }?;
@@ -148,7 +148,7 @@ entry! {
         buffer: *mut c_void,
         count: usize,
         datatype: u64,
-        message: *mut Taken,
+        message: *mut ProbedMessage,
         cb: *const c_void,
     ) -> StatusPtr {
         let param = RequestParam::old(cb, datatype).and(op_attr::NO_IMM_CMPL);
@@ -158,7 +158,7 @@ entry! {
 
     /// Receives a message that a probe has taken.
     fn ucp_tag_msg_recv_nbx(
-        worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut Taken, param: *const RequestParam,
+        worker: *mut Worker, buffer: *mut c_void, count: usize, message: *mut ProbedMessage, param: *const RequestParam,
     ) -> StatusPtr {
         // SAFETY: the caller's contract.
         unsafe { recv_message(worker, (buffer, count), message, &Call::read(param)?) }

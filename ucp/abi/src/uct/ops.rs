@@ -43,7 +43,7 @@ macro_rules! table {
             use std::ffi::c_void;
 
             $(pub(super) unsafe extern "C" fn $field(object: *const c_void) {
-                crate::check::used_when_freed(stringify!($field), object.addr())
+                crate::check::use_after_free(stringify!($field), object.addr())
             })+
         }
     };

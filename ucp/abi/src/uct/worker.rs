@@ -144,7 +144,7 @@ unsafe extern "C" fn progress(worker: *mut c_void) -> c_uint {
 
 /// In place of [`progress`] in a worker that has been destroyed, with the checks of `UCX_CHECK=y`.
 unsafe extern "C" fn progress_of_freed(worker: *mut c_void) -> c_uint {
-    crate::check::used_when_freed("uct_worker_progress", worker.addr())
+    crate::check::use_after_free("uct_worker_progress", worker.addr())
 }
 
 /// A worker of the caller: it has our callback.

@@ -145,7 +145,7 @@ static void send_some(struct side *side)
     }
 }
 
-static void post_some(struct side *side)
+static void post_window(struct side *side)
 {
     while (side->posted < MESSAGES && side->posted - side->received < UNDER_WAY &&
            fi_trecv(side->ep, side->in[side->posted % UNDER_WAY], LEN, NULL, FI_ADDR_UNSPEC, 1, 0, side) == 0) {
@@ -189,7 +189,7 @@ static void *first_half(void *arg)
     while (is_under_way()) {
         for (n = 0; n < 2; n++) {
             send_some(&sides[n]);
-            threading == FI_THREAD_COMPLETION ? read_sends(&sides[n]) : post_some(&sides[n]);
+            threading == FI_THREAD_COMPLETION ? read_sends(&sides[n]) : post_window(&sides[n]);
         }
         sched_yield();
     }
@@ -202,7 +202,7 @@ static void *second_half(void *arg)
     int n;
     while (is_under_way()) {
         for (n = 0; n < 2; n++) {
-            threading == FI_THREAD_COMPLETION ? post_some(&sides[n]) : read_sends(&sides[n]);
+            threading == FI_THREAD_COMPLETION ? post_window(&sides[n]) : read_sends(&sides[n]);
             read_receives(&sides[n]);
         }
         sched_yield();

@@ -185,11 +185,11 @@ impl AmMessage {
     /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
-        let mut lent = InFlightBuf::new(buf);
+        let mut in_flight = InFlightBuf::new(buf);
         // SAFETY: the request keeps the container until the end, and its memory does not move.
-        let buf = unsafe { lent.recv_buf() };
+        let buf = unsafe { in_flight.recv_buf() };
         let started = buf.and_then(|buf| self.start_recv(buf, &OpParams::default()));
-        RecvRequest::new(&self.worker, started, lent)
+        RecvRequest::new(&self.worker, started, in_flight)
     }
 
     /// Receives the data into `len` bytes at `buf`; otherwise like [`AmMessage::recv`]. After an

@@ -136,8 +136,8 @@ impl Ep {
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
     pub fn am_send_with<B: SendData>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
         let params = &AmParams { proto, ..AmParams::default() };
-        let mut lent = InFlightBuf::new(data);
-        let started = match lent.send_view() {
+        let mut in_flight = InFlightBuf::new(data);
+        let started = match in_flight.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.am_send_raw(id, header, at, len, params) },
             Ok(SendView::Generic(data)) => {
@@ -148,7 +148,7 @@ impl Ep {
             }
             Err(error) => Err(error),
         };
-        AmSend(SendRequest::new(self.worker(), started, lent))
+        AmSend(SendRequest::new(self.worker(), started, in_flight))
     }
 
     /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer.

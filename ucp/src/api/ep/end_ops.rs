@@ -14,7 +14,7 @@ use crate::api::core::worker_core::WorkerCore;
 use crate::api::stream::ops::end_stream;
 
 use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{Conversation, EndedSend, Note, OpError, WORKER_STREAM, end_some, is_same_worker};
+use crate::rdm::{Conversation, EndedSend, Note, OpError, WORKER_STREAM, end_ops_where, is_same_worker};
 use crate::wire::MsgClass;
 
 /// Aborts the operations of an endpoint; `deferred` is the error of those that have not begun. The
@@ -77,7 +77,7 @@ fn end_ops(core: &mut WorkerCore, ep: &EpState, error: OpError) {
     core.needs_poll = true;
     let (engine, mut wire, reqs) = core.split();
     let is_one = |user| reqs.is_of_ep(user, ep.number());
-    end_some(engine, &mut wire, (ep.peer(), error), is_one, note);
+    end_ops_where(engine, &mut wire, (ep.peer(), error), is_one, note);
     withdrawn.retain(|number| !unannounced.contains(number));
     for number in withdrawn {
         send_note(core, ep.peer(), Note::Withdrawn { number });

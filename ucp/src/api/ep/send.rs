@@ -188,8 +188,8 @@ impl Ep {
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
     pub fn send<B: SendData>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
         let params = &SendParams { done: None, ..*params };
-        let mut lent = InFlightBuf::new(buf);
-        let started = match lent.send_view() {
+        let mut in_flight = InFlightBuf::new(buf);
+        let started = match in_flight.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.send_raw(at, len, params) },
             Ok(SendView::Generic(data)) => {
@@ -200,7 +200,7 @@ impl Ep {
             }
             Err(error) => Err(error),
         };
-        SendRequest::new(self.worker(), started, lent)
+        SendRequest::new(self.worker(), started, in_flight)
     }
 
     /// Sends a tagged message. Completes when the buffer may be reused. Messages to one peer are matched in

@@ -278,7 +278,8 @@ impl<B: 'static> Drop for CompletionQueue<B> {
             self.worker.core().cancel(id, Cancel::Unfinished);
         }
         while let Some((id, entry)) = self.slots.take_running() {
-            let buf = entry.buf.map(|lent| Box::new(DetachedBuf::new(lent)) as Box<dyn std::any::Any>);
+            let buf =
+                entry.buf.map(|in_flight| Box::new(DetachedBuf::new(in_flight)) as Box<dyn std::any::Any>);
             let dropped = self.worker.core().reqs.abandon(id, buf);
             drop(dropped);
         }

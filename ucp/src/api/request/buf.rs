@@ -82,7 +82,7 @@ unsafe impl IoBufMut for Box<[u8]> {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// A container lent to a running operation. Moving it asserts nothing about the memory that the engine
+/// A container in_flight to a running operation. Moving it asserts nothing about the memory that the engine
 /// writes. Dropping it leaks the container; call [`InFlightBuf::into_inner`] when the operation has ended.
 pub(crate) struct InFlightBuf<B>(MaybeUninit<B>);
 
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
 
     fn sent<B: IoBuf>(buf: B) -> Vec<u8> {
-        let lent = InFlightBuf::new(buf);
-        let before = lent.bytes();
-        let moved = Box::new(lent);
+        let in_flight = InFlightBuf::new(buf);
+        let before = in_flight.bytes();
+        let moved = Box::new(in_flight);
         assert_eq!(before, moved.bytes());
         moved.into_inner().bytes().to_vec()
     }
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn a_vectors_length_follows_the_message() {
-        let mut lent = InFlightBuf::new(Vec::<u8>::with_capacity(16));
-        let (at, capacity) = lent.memory();
+        let mut in_flight = InFlightBuf::new(Vec::<u8>::with_capacity(16));
+        let (at, capacity) = in_flight.memory();
         assert!(capacity >= 16);
         // SAFETY: `at` is the start of at least 16 bytes of the vector's own allocation.
         unsafe { at.write_bytes(5, 3) };
-        let mut buf = lent.into_inner();
+        let mut buf = in_flight.into_inner();
         // SAFETY: three bytes were written just now.
         unsafe { buf.set_filled(3) };
         assert_eq!(buf, [5, 5, 5]);

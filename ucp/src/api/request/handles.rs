@@ -123,9 +123,9 @@ impl<B: 'static> Op<B> {
             let buf = self.take_buf();
             return then(ended, buf);
         }
-        if let (State::Running(worker, id), Some(lent)) = (&self.state, self.buf.take()) {
+        if let (State::Running(worker, id), Some(in_flight)) = (&self.state, self.buf.take()) {
             // Dropped with the worker if the operation does not end before.
-            let buf = DetachedBuf::new(lent);
+            let buf = DetachedBuf::new(in_flight);
             let call = Box::new(move |ended: Ended| then(ended, buf.into_inner()));
             let before = worker.core().reqs.set_callback(*id, call);
             drop(before);
@@ -143,7 +143,8 @@ impl<B: 'static> Op<B> {
 
     fn detach(&mut self) {
         let State::Running(worker, id) = &self.state else { return };
-        let buf = self.buf.take().map(|lent| Box::new(DetachedBuf::new(lent)) as Box<dyn std::any::Any>);
+        let buf =
+            self.buf.take().map(|in_flight| Box::new(DetachedBuf::new(in_flight)) as Box<dyn std::any::Any>);
         let dropped = worker.core().reqs.detach(*id, buf);
         self.state = State::Taken;
         drop(dropped);
@@ -155,8 +156,8 @@ impl<B: 'static> Drop for Op<B> {
         if self.take().is_none() {
             self.detach();
         }
-        if let Some(lent) = self.buf.take() {
-            drop(lent.into_inner());
+        if let Some(in_flight) = self.buf.take() {
+            drop(in_flight.into_inner());
         }
     }
 }

@@ -25,16 +25,16 @@ impl Worker {
     /// operation has ended or the worker is dropped, and as long as a `RequestId` of it is used. `start`
     /// starts at most one operation of this worker and makes no progress.
     pub unsafe fn with_request_memory<R>(&self, memory: NonNull<u8>, start: impl FnOnce() -> R) -> R {
-        struct Lent<'a>(&'a Worker, RequestId);
-        impl Drop for Lent<'_> {
+        struct NextBlock<'a>(&'a Worker, RequestId);
+        impl Drop for NextBlock<'_> {
             fn drop(&mut self) {
-                self.0.core_keep_idle().reqs.end_lending(self.1);
+                self.0.core_keep_idle().reqs.clear_next_block(self.1);
             }
         }
         debug_assert!(memory.cast::<u64>().is_aligned());
         // SAFETY: this function's contract.
-        let id = unsafe { self.core_keep_idle().reqs.lend(memory) };
-        let _lent = Lent(self, id);
+        let id = unsafe { self.core_keep_idle().reqs.set_next_block(memory) };
+        let _next_block = NextBlock(self, id);
         start()
     }
 }

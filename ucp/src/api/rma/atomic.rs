@@ -316,14 +316,14 @@ fn fetch<T: AtomicType>(
     (value, compare): (T, T),
     (remote, rkey): (u64, &Rkey),
 ) -> FetchRequest<T> {
-    let mut lent = InFlightBuf::new(take_buf(ep.worker()));
-    let (result, _) = lent.memory();
+    let mut in_flight = InFlightBuf::new(take_buf(ep.worker()));
+    let (result, _) = in_flight.memory();
     let (value, compare) = (value.to_bytes(), compare.to_bytes());
     let params =
         AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..single_op::<T>(op) };
     // SAFETY: the call copies short operands, and the request keeps the result buffer.
     let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
-    FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, lent))
+    FetchRequest::new(ep.worker(), RecvRequest::new(ep.worker(), started, in_flight))
 }
 
 /// Executes an operation on memory of the worker's own context, or returns false.
@@ -362,7 +362,7 @@ unsafe fn start_emulated(
     if !rkey.covers(remote, len as u64, Access::ATOMIC) {
         return Err(Error::RemoteAccess(peer));
     }
-    if rkey.is_number {
+    if rkey.is_key_only {
         let iov = RmaIov { addr: remote, len: len as u64, key: rkey.key };
         // SAFETY: this function's contract.
         if unsafe { is_executed_here(ep, &iov, params) } {

@@ -22,7 +22,7 @@ use crate::api::rma::now::{along, get_list_now_raw, get_now_raw, put_list_now_ra
 use crate::api::rma::params::{RemoteIov, RmaParams};
 use crate::api::rma::pieces::{with_gather, with_scatter};
 use crate::api::rma::rkey::Rkey;
-use crate::api::rma::start::{device_write, get_later, put_later, remote_iovs, start_get, start_put};
+use crate::api::rma::start::{device_write, get_general, put_general, remote_iovs, start_get, start_put};
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::io::PeerId;
@@ -52,7 +52,7 @@ impl Ep {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: this function's contract.
-        unsafe { put_later(self, (buf, len), (remote, rkey), params) }
+        unsafe { put_general(self, (buf, len), (remote, rkey), params) }
     }
 
     /// Writes local pieces to up to four pieces of the peer's memory, of equal total length. More than four
@@ -126,7 +126,7 @@ impl Ep {
             return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
         // SAFETY: this function's contract.
-        unsafe { get_later(self, (buf, len), (remote, rkey), params) }
+        unsafe { get_general(self, (buf, len), (remote, rkey), params) }
     }
 
     /// Reads up to four pieces of the peer's memory into local pieces, of equal total length. More than four
@@ -187,21 +187,21 @@ impl Ep {
     /// Writes to the peer's memory as `params` specify. Ignores `params.done`.
     pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
         let params = &RmaParams { done: None, ..*params };
-        let lent = InFlightBuf::new(buf);
-        let (at, len) = lent.bytes();
+        let in_flight = InFlightBuf::new(buf);
+        let (at, len) = in_flight.bytes();
         // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         let started = unsafe { self.put_raw(at, len, remote, rkey, params) };
-        SendRequest::new(self.worker(), started, lent)
+        SendRequest::new(self.worker(), started, in_flight)
     }
 
     /// Reads from the peer's memory as many bytes as the container has room for. Order and errors are those
     /// of [`Ep::put`].
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
-        let mut lent = InFlightBuf::new(buf);
-        let (at, len) = lent.memory();
+        let mut in_flight = InFlightBuf::new(buf);
+        let (at, len) = in_flight.memory();
         // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         let started = unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) };
-        RecvRequest::new(self.worker(), started, lent)
+        RecvRequest::new(self.worker(), started, in_flight)
     }
 
     /// Writes borrowed bytes and makes progress until they may be reused.

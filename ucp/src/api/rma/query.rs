@@ -54,7 +54,7 @@ impl EpProtocols<'_> {
         if rkey.mapped().is_some() {
             RmaMethod::Mapped
         } else if rkey.rma_only.is_some() && state.kernel_copy_ep(rma_only).is_some()
-            || rkey.is_number && state.rma_only_ep().is_some_and(|ep| ep.is_published(rma_only))
+            || rkey.is_key_only && state.rma_only_ep().is_some_and(|ep| ep.is_published(rma_only))
         {
             RmaMethod::Kernel
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {

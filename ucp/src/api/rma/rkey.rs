@@ -26,8 +26,9 @@ pub struct Rkey {
     pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
     remote_mem: RemoteMem,
-    /// Whether it is only a number: it may name memory of the worker's own context.
-    pub(crate) is_number: bool,
+    /// Whether it was made from a bare key (`fi_mr_key`), without the owner's packed key. It may name memory
+    /// of the worker's own context.
+    pub(crate) is_key_only: bool,
     pub(crate) rails: RailKeys,
     /// Shortest operation that may use several lanes, bytes.
     pub(crate) min_striped_len: u64,
@@ -84,7 +85,7 @@ impl Ep {
             rma_only,
             device,
             remote_mem,
-            is_number: false,
+            is_key_only: false,
             rails,
             min_striped_len,
         })
@@ -130,7 +131,7 @@ impl Rkey {
             rma_only,
             device,
             remote_mem,
-            is_number: true,
+            is_key_only: true,
             rails,
             min_striped_len,
         }
@@ -144,7 +145,7 @@ impl Rkey {
     /// A copy for devices and packets, which does not map the memory.
     pub(crate) fn unmapped(&self) -> Rkey {
         let Rkey { key, addr, len, access, device, remote_mem, .. } = *self;
-        Rkey { key, addr, len, access, device, remote_mem, is_number: false, ..Rkey::from_key(key) }
+        Rkey { key, addr, len, access, device, remote_mem, is_key_only: false, ..Rkey::from_key(key) }
     }
 
     /// First address, as in the owner's process, and length in bytes.

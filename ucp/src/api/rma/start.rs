@@ -112,7 +112,7 @@ fn kernel_piece(
     (rkey, remote): (&Rkey, u64),
     (op, sync, len): (RmaOp, DeliveryComplete, usize),
 ) -> Option<RmaIov> {
-    let bypass = rkey.is_number && len > 0 && core.engine.peers().may_bypass_queue(ep.peer());
+    let bypass = rkey.is_key_only && len > 0 && core.engine.peers().may_bypass_queue(ep.peer());
     let by_kernel = bypass && ep.tables().rma.backend(op, sync, len) == RmaBackend::Kernel;
     by_kernel.then_some(RmaIov { addr: remote, len: len as u64, key: rkey.key })
 }
@@ -172,7 +172,7 @@ pub unsafe fn get_self_raw(ep: &Ep, buf: *mut u8, len: usize, remote: u64, key: 
 /// # Safety
 /// As for [`Ep::put_raw`].
 #[inline(never)]
-pub(crate) unsafe fn put_later(
+pub(crate) unsafe fn put_general(
     ep: &Ep,
     (buf, len): (*const u8, usize),
     (remote, rkey): (u64, &Rkey),
@@ -188,7 +188,7 @@ pub(crate) unsafe fn put_later(
     if !rkey.covers(remote, len as u64, Access::WRITE) {
         return Err(Error::RemoteAccess(peer));
     }
-    if rkey.is_number
+    if rkey.is_key_only
         && params.cq_data.is_none()
         // SAFETY: this function's contract.
         && unsafe { put_self_raw(ep, buf, len, remote, rkey.key) }
@@ -245,7 +245,7 @@ pub(crate) unsafe fn put_later(
 /// # Safety
 /// As for [`Ep::get_raw`].
 #[inline(never)]
-pub(crate) unsafe fn get_later(
+pub(crate) unsafe fn get_general(
     ep: &Ep,
     (buf, len): (*mut u8, usize),
     (remote, rkey): (u64, &Rkey),
@@ -262,7 +262,7 @@ pub(crate) unsafe fn get_later(
         return Err(Error::RemoteAccess(peer));
     }
     // SAFETY: this function's contract.
-    if rkey.is_number && unsafe { get_self_raw(ep, buf, len, remote, rkey.key) } {
+    if rkey.is_key_only && unsafe { get_self_raw(ep, buf, len, remote, rkey.key) } {
         return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
     }
     let mut core = ep.worker().core();

@@ -324,8 +324,8 @@ fn recv_next_into_vec(core: &mut WorkerCore, id: StreamId) {
 impl Ep {
     /// Sends bytes to the peer's stream; ends when the buffer may be reused. An empty buffer sends nothing.
     pub fn stream_send<B: SendData>(&self, buf: B) -> SendRequest<B> {
-        let mut lent = InFlightBuf::new(buf);
-        let started = match lent.send_view() {
+        let mut in_flight = InFlightBuf::new(buf);
+        let started = match in_flight.send_view() {
             // SAFETY: the request keeps the container until completion; its data does not move or change.
             Ok(SendView::Bytes(at, len)) => unsafe { self.stream_send_raw(at, len, &OpParams::default()) },
             Ok(SendView::Generic(data)) => {
@@ -336,7 +336,7 @@ impl Ep {
             }
             Err(error) => Err(error),
         };
-        SendRequest::new(self.worker(), started, lent)
+        SendRequest::new(self.worker(), started, in_flight)
     }
 
     /// Sends `len` bytes at `buf` to the peer's stream.
@@ -446,8 +446,8 @@ pub(crate) fn start_stream_recv(
 }
 
 fn stream_recv_with_mode<B: RecvData>(ep: &Ep, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
-    let mut lent = InFlightBuf::new(buf);
+    let mut in_flight = InFlightBuf::new(buf);
     // SAFETY: the request keeps the container until the receive ends; its memory does not move.
-    let started = unsafe { lent.recv_buf() }.and_then(|buf| start_stream_recv(ep, buf, mode, None));
-    RecvRequest::new(ep.worker(), started.map(OpStatus::InProgress), lent)
+    let started = unsafe { in_flight.recv_buf() }.and_then(|buf| start_stream_recv(ep, buf, mode, None));
+    RecvRequest::new(ep.worker(), started.map(OpStatus::InProgress), in_flight)
 }

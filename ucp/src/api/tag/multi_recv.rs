@@ -88,10 +88,10 @@ impl Worker {
         params: impl Into<MultiRecvParams<'a>>,
     ) -> Result<MultiRecv<B>, (Error, B)> {
         let MultiRecvParams { min_room, mem, watcher } = params.into();
-        let mut lent = InFlightBuf::new(buf);
-        let (addr, len) = lent.memory();
+        let mut in_flight = InFlightBuf::new(buf);
+        let (addr, len) = in_flight.memory();
         if let Err(error) = check_mem(mem, addr, len) {
-            return Err((error, lent.into_inner()));
+            return Err((error, in_flight.into_inner()));
         }
         // Cloning it is user code.
         let state = MultiRecvState::watched(watcher.cloned().map(Rc::new));
@@ -101,7 +101,7 @@ impl Worker {
             Err(state) => {
                 drop(core);
                 drop(state);
-                return Err((Error::Exhausted, lent.into_inner()));
+                return Err((Error::Exhausted, in_flight.into_inner()));
             }
         };
         let (engine, mut wire, _) = core.split();
@@ -118,14 +118,14 @@ impl Worker {
                     id,
                     op: Some(op),
                     addr: addr.cast_const(),
-                    buf: Some(lent),
+                    buf: Some(in_flight),
                 })
             }
             Err(e) => {
                 let state = core.multi_recvs.remove(id);
                 drop(core);
                 drop(state);
-                Err((e.into(), lent.into_inner()))
+                Err((e.into(), in_flight.into_inner()))
             }
         }
     }
@@ -209,16 +209,18 @@ impl<B: IoBufMut> MultiRecv<B> {
 
 impl<B: IoBufMut> Drop for MultiRecv<B> {
     fn drop(&mut self) {
-        let Some(lent) = self.buf.take() else { return };
+        let Some(in_flight) = self.buf.take() else { return };
         self.cancel();
         let mut core = self.worker.core();
         // Progress reports the end; until then the entry keeps the buffer.
         match core.multi_recvs.get_mut(self.id) {
-            Some(state) if state.result.is_none() => state.kept_buf = Some(Box::new(DetachedBuf::new(lent))),
+            Some(state) if state.result.is_none() => {
+                state.kept_buf = Some(Box::new(DetachedBuf::new(in_flight)))
+            }
             _ => {
                 let state = core.multi_recvs.remove(self.id);
                 drop(core);
-                drop((state, lent.into_inner()));
+                drop((state, in_flight.into_inner()));
             }
         }
     }

@@ -105,15 +105,15 @@ impl Worker {
 
     /// Receives a message accepted by `matching`. A longer message ends with [`Error::Truncated`].
     pub fn recv<B: RecvData>(&self, matching: Match, buf: B) -> RecvRequest<B> {
-        let mut lent = InFlightBuf::new(buf);
-        let started = match lent.recv_view() {
+        let mut in_flight = InFlightBuf::new(buf);
+        let started = match in_flight.recv_view() {
             // SAFETY: the request keeps the container until the end, and its memory does not move.
             Ok(RecvView::Bytes(at, len)) => unsafe { self.recv_raw(at, len, matching, &OpParams::default()) },
             // SAFETY: as above.
             Ok(list) => start_recv(self, unsafe { list.buf() }, matching, &OpParams::default()),
             Err(error) => Err(error),
         };
-        RecvRequest::new(self, started, lent)
+        RecvRequest::new(self, started, in_flight)
     }
 
     /// Receives a message with a tag equal to `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
@@ -167,10 +167,10 @@ impl Message {
 
     /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
     pub fn recv<B: RecvData>(mut self, buf: B) -> RecvRequest<B> {
-        let mut lent = InFlightBuf::new(buf);
+        let mut in_flight = InFlightBuf::new(buf);
         // SAFETY: as in `Worker::recv`.
-        let started = unsafe { lent.recv_buf() }.and_then(|buf| self.start(buf, &OpParams::default()));
-        RecvRequest::new(&self.worker, started, lent)
+        let started = unsafe { in_flight.recv_buf() }.and_then(|buf| self.start(buf, &OpParams::default()));
+        RecvRequest::new(&self.worker, started, in_flight)
     }
 
     /// Receives the message into `len` bytes at `buf`. After an error that

@@ -45,10 +45,10 @@ impl Worker {
     /// Receives a message accepted by `matching` into containers, filled in order. Sets the length of each.
     pub fn recv_iov<B: IoBufMut>(&self, matching: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = InFlightBuf::new(bufs);
+        let in_flight = InFlightBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
         let started = unsafe { self.recv_layout_raw(&pieces, matching, &OpParams::default()) };
-        RecvRequest::new_list(self, started, lent)
+        RecvRequest::new_list(self, started, in_flight)
     }
 
     /// Receives a message into borrowed memory, making progress until it has arrived.
@@ -85,10 +85,10 @@ impl Message {
     /// Receives the message into containers, filled in order.
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let (worker, lent) = (self.worker.clone(), InFlightBuf::new(bufs));
+        let (worker, in_flight) = (self.worker.clone(), InFlightBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
-        RecvRequest::new_list(&worker, started, lent)
+        RecvRequest::new_list(&worker, started, in_flight)
     }
 }
 
@@ -96,10 +96,10 @@ impl AmMessage {
     /// Receives the data into containers, filled in order; otherwise like [`AmMessage::recv`].
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = InFlightBuf::new(bufs);
+        let in_flight = InFlightBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_layout_raw(&pieces, &OpParams::default()) };
-        RecvRequest::new_list(&self.worker, started, lent)
+        RecvRequest::new_list(&self.worker, started, in_flight)
     }
 
     /// Receives the data into the memory of a [`Layout`]; otherwise like [`AmMessage::recv_raw`].
@@ -156,9 +156,9 @@ impl Ep {
         mode: StreamRecvMode,
     ) -> RecvRequest<Vec<B>> {
         let pieces = iov_of_mut(&mut bufs);
-        let lent = InFlightBuf::new(bufs);
+        let in_flight = InFlightBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.stream_recv_layout_raw(&pieces, mode, &OpParams::default()) };
-        RecvRequest::new_list(self.worker(), started.map(OpStatus::InProgress), lent)
+        RecvRequest::new_list(self.worker(), started.map(OpStatus::InProgress), in_flight)
     }
 }

@@ -60,10 +60,10 @@ impl Ep {
     pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
         let params = &SendParams { done: None, ..*params };
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
-        let lent = InFlightBuf::new(bufs);
+        let in_flight = InFlightBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
         let started = unsafe { self.send_layout_raw(&pieces, params) };
-        SendRequest::new(self.worker(), started, lent)
+        SendRequest::new(self.worker(), started, in_flight)
     }
 
     /// Sends an active message with the data of a [`Layout`]; otherwise like [`Ep::am_send_raw`].
@@ -92,12 +92,12 @@ impl Ep {
         bufs: Vec<B>,
     ) -> AmSend<Vec<B>> {
         let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
-        let lent = InFlightBuf::new(bufs);
+        let in_flight = InFlightBuf::new(bufs);
         // SAFETY: as in `send_iov`.
         let started = unsafe {
             self.am_send_layout_raw(id, header, &pieces, &AmParams { proto, ..AmParams::default() })
         };
-        AmSend(SendRequest::new(self.worker(), started, lent))
+        AmSend(SendRequest::new(self.worker(), started, in_flight))
     }
 
     /// Sends the data of a [`Layout`] to the peer's stream; otherwise like [`Ep::stream_send_raw`].

@@ -4,7 +4,7 @@
 pub(super) mod conversation;
 pub(super) mod counters;
 pub(super) mod end_ops;
-pub(super) mod end_some;
+pub(super) mod end_ops_where;
 pub(super) mod identify;
 pub(super) mod lane;
 pub(super) mod lanes;

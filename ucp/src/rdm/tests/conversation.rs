@@ -420,7 +420,7 @@ fn closes_and_connections_at_any_time_leave_nothing_behind() {
 
 /// How node 0 comes to ask a side that has lost it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asks {
+enum Trigger {
     ByMessage,
     ByClose,
     AfterClose,
@@ -432,14 +432,14 @@ enum Asks {
 // [M11.19]
 #[test]
 fn side_that_was_lost_is_told_and_waits_for_nothing() {
-    for asks in [Asks::ByMessage, Asks::ByClose, Asks::AfterClose, Asks::ByKeepalive] {
+    for trigger in [Trigger::ByMessage, Trigger::ByClose, Trigger::AfterClose, Trigger::ByKeepalive] {
         for (drained, closed) in [(false, false), (true, false), (true, true)] {
             for protocol in [Protocol::DcEager, Protocol::DcMedium, Protocol::LongCts, Protocol::LongRead] {
-                let why = format!("{asks:?} drained {drained} closed {closed} {protocol:?}");
+                let why = format!("{trigger:?} drained {drained} closed {closed} {protocol:?}");
                 let (mut net, to, back) = connected(NetConfig::RELIABLE);
                 let fault = PeerError::Device(EfaStatus::Unresponsive);
                 let bytes = message_bytes(3, len_for(protocol));
-                if asks == Asks::ByKeepalive {
+                if trigger == Trigger::ByKeepalive {
                     // Begun before the other side lost it.
                     net.send_args(0, to, args(&bytes, 5, protocol));
                     net.settle();
@@ -451,14 +451,16 @@ fn side_that_was_lost_is_told_and_waits_for_nothing() {
                 if closed {
                     close(&mut net, 1);
                 }
-                if matches!(asks, Asks::ByClose | Asks::AfterClose) {
+                if matches!(trigger, Trigger::ByClose | Trigger::AfterClose) {
                     close(&mut net, 0);
                     connect(&mut net, 0);
                 }
-                match asks {
-                    Asks::ByMessage | Asks::AfterClose => _ = net.send_args(0, to, args(&bytes, 5, protocol)),
-                    Asks::ByClose => {}
-                    Asks::ByKeepalive => assert!(net.at(0, |e, w| e.send_keepalive(w, to)), "{why}"),
+                match trigger {
+                    Trigger::ByMessage | Trigger::AfterClose => {
+                        _ = net.send_args(0, to, args(&bytes, 5, protocol))
+                    }
+                    Trigger::ByClose => {}
+                    Trigger::ByKeepalive => assert!(net.at(0, |e, w| e.send_keepalive(w, to)), "{why}"),
                 }
                 net.settle();
                 // One that is whole is received, and not acknowledged.
@@ -468,8 +470,8 @@ fn side_that_was_lost_is_told_and_waits_for_nothing() {
                 let gone = Err(OpError::Peer(to, PeerError::Gone));
                 let aborted = Err(OpError::Aborted(to, 4127));
                 let ended = sends(&mut net, 0);
-                match asks {
-                    Asks::ByClose => assert_eq!(ended, [], "{why}"),
+                match trigger {
+                    Trigger::ByClose => assert_eq!(ended, [], "{why}"),
                     // A closed side refuses what names itself.
                     _ => assert!(ended == [(5, gone)] || ended == [(5, aborted)], "{why}: {ended:?}"),
                 }

@@ -57,7 +57,7 @@ fn ends(net: &mut Net) -> Vec<(u64, Result<(), OpError>)> {
 
 /// One test, since a full table takes much memory.
 #[test]
-fn senders_of_discarded_messages_get_an_end_when_no_receive_is_left() {
+fn sends_of_discarded_messages_complete_without_a_free_receive_entry() {
     let bytes = message_bytes(1, LEN);
     for protocol in [Protocol::LongCts, Protocol::LongRead] {
         let mut net = Net::new(2, 1, NetConfig::RELIABLE).with_rdma(1 << 20);

@@ -11,14 +11,14 @@ use crate::rdm::types::*;
 use crate::rdm::{ids::*, status::*};
 
 #[derive(Clone, Copy, Debug)]
-struct MatchStore {
+struct Wanted {
     tagged: bool,
     tag: u64,
     mask: u64,
     from: Option<usize>,
 }
 
-impl MatchStore {
+impl Wanted {
     fn fits(&self, msg: &Msg) -> bool {
         let tag = !self.tagged || (self.tag ^ msg.tag.unwrap_or(0)) & self.mask == 0;
         self.tagged == msg.tag.is_some() && tag && self.from.is_none_or(|from| from == msg.from)
@@ -43,38 +43,38 @@ struct Msg {
 struct Posted {
     user: u64,
     op: OpId,
-    wants: MatchStore,
+    wants: Wanted,
     room: Vec<u8>,
     many: Option<(usize, usize)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
-enum Told {
-    RmaOp { user: u64, got: Result<usize, &'static str> },
-    Part { user: u64, at: usize, got: Result<usize, &'static str> },
-    End { user: u64, used: Result<usize, &'static str> },
+enum Completion {
+    Recv { user: u64, got: Result<usize, &'static str> },
+    MultiRecvMessage { user: u64, at: usize, got: Result<usize, &'static str> },
+    MultiRecvDone { user: u64, used: Result<usize, &'static str> },
 }
 
-struct Game {
+struct Scenario {
     net: Net,
     rng: Rng,
     posted: Vec<Posted>,
     /// Receives that have ended for the model; the engine may still write to their buffers.
-    over: Vec<Posted>,
+    ended: Vec<Posted>,
     /// Expected bytes: the receive, the offset, the content.
     written: Vec<(u64, usize, Vec<u8>)>,
     unexpected: VecDeque<Msg>,
     claimed: Vec<(MsgHandle, Msg)>,
     sent: Vec<Vec<u8>>,
     next: u64,
-    told: Vec<Told>,
+    completions: Vec<Completion>,
     sends: (usize, usize),
 }
 
 const RECEIVER: usize = 0;
 
-impl Game {
-    fn new(seed: u64) -> Game {
+impl Scenario {
+    fn new(seed: u64) -> Scenario {
         let cfg = EngineConfig { runt_size: [0, 300][seed as usize % 2], ..EngineConfig::default() };
         let mut net = Net::with(3, seed, NetConfig::RELIABLE, cfg).with_rdma(4096);
         for from in [1, 2] {
@@ -85,23 +85,23 @@ impl Game {
             net.recv(RECEIVER, &mut [], exact(77), 0);
             net.recv(from, &mut [], exact(77), 0);
         }
-        Game {
+        Scenario {
             net,
             rng: Rng(seed),
             posted: Vec::new(),
-            over: Vec::new(),
+            ended: Vec::new(),
             written: Vec::new(),
             unexpected: VecDeque::new(),
             claimed: Vec::new(),
             sent: Vec::new(),
             next: 1,
-            told: Vec::new(),
+            completions: Vec::new(),
             sends: (0, 0),
         }
     }
 
-    fn wants(&mut self) -> MatchStore {
-        MatchStore {
+    fn wants(&mut self) -> Wanted {
+        Wanted {
             tagged: !self.rng.one_in(5),
             tag: self.rng.next() % 4,
             mask: self.rng.pick(&[!0, !0, 0, 2]),
@@ -150,18 +150,18 @@ impl Game {
         self.written.push((user, at, msg.bytes[..msg.bytes.len().min(left)].to_vec()));
         let Some((least, used)) = &mut posted.many else {
             let got = cut(msg, posted.room.len());
-            self.told.push(Told::RmaOp { user, got });
-            let over = self.posted.remove(n);
-            self.over.push(over);
+            self.completions.push(Completion::Recv { user, got });
+            let ended = self.posted.remove(n);
+            self.ended.push(ended);
             return;
         };
-        self.told.push(Told::Part { user, at: *used, got: cut(msg, left) });
+        self.completions.push(Completion::MultiRecvMessage { user, at: *used, got: cut(msg, left) });
         *used += msg.bytes.len().min(left);
         if posted.room.len() - *used < *least {
             let used = Ok(*used);
-            self.told.push(Told::End { user, used });
-            let over = self.posted.remove(n);
-            self.over.push(over);
+            self.completions.push(Completion::MultiRecvDone { user, used });
+            let ended = self.posted.remove(n);
+            self.ended.push(ended);
         }
     }
 
@@ -199,10 +199,10 @@ impl Game {
                 assert_eq!(cut(&msg, posted.room.len()), Err("truncated"));
             }
             (Started::Pending(_), Some(msg)) => {
-                self.told.push(Told::RmaOp { user, got: cut(&msg, posted.room.len()) });
+                self.completions.push(Completion::Recv { user, got: cut(&msg, posted.room.len()) });
                 let n = msg.bytes.len().min(posted.room.len());
                 self.written.push((user, 0, msg.bytes[..n].to_vec()));
-                self.over.push(posted);
+                self.ended.push(posted);
             }
             (Started::Pending(op), None) => {
                 posted.op = op;
@@ -268,48 +268,51 @@ impl Game {
         let user = posted.user;
         assert!(self.net.nodes[RECEIVER].engine.receives().cancel(posted.op));
         assert!(!self.net.nodes[RECEIVER].engine.receives().cancel(posted.op), "once");
-        self.told.push(match posted.many {
-            Some(_) => Told::End { user, used: Err("cancelled") },
-            None => Told::RmaOp { user, got: Err("cancelled") },
+        self.completions.push(match posted.many {
+            Some(_) => Completion::MultiRecvDone { user, used: Err("cancelled") },
+            None => Completion::Recv { user, got: Err("cancelled") },
         });
-        self.over.push(posted);
+        self.ended.push(posted);
     }
 
     /// Delivers everything, then compares notifications and bytes of engine and model.
     fn settle(&mut self) {
         self.net.settle();
         let outs = self.net.events(RECEIVER);
-        let mut told: Vec<Told> = outs
+        let mut completions: Vec<Completion> = outs
             .into_iter()
             .map(|out| match out {
-                EngineEvent::RecvDone { user, result } => Told::RmaOp { user, got: outcome(result) },
+                EngineEvent::RecvDone { user, result } => Completion::Recv { user, got: outcome(result) },
                 EngineEvent::MultiRecvMessage { user, at, result } => {
-                    Told::Part { user, at, got: outcome(result) }
+                    Completion::MultiRecvMessage { user, at, got: outcome(result) }
                 }
                 EngineEvent::MultiRecvDone { user, result } => {
-                    Told::End { user, used: result.map_err(|error| word(&error)) }
+                    Completion::MultiRecvDone { user, used: result.map_err(|error| word(&error)) }
                 }
                 other => panic!("{other:?}"),
             })
             .collect();
-        let ends = |told: &[Told]| told.iter().position(|t| matches!(t, Told::End { .. }));
+        let ends = |completions: &[Completion]| {
+            completions.iter().position(|t| matches!(t, Completion::MultiRecvDone { .. }))
+        };
         assert!(
-            ends(&told).is_none_or(|at| told[at..].iter().all(|t| !is_part_of(t, &told[at]))),
-            "{told:?}"
+            ends(&completions)
+                .is_none_or(|at| completions[at..].iter().all(|t| !is_part_of(t, &completions[at]))),
+            "{completions:?}"
         );
-        let mut expected = std::mem::take(&mut self.told);
-        told.sort();
+        let mut expected = std::mem::take(&mut self.completions);
+        completions.sort();
         expected.sort();
-        assert_eq!(told, expected);
+        assert_eq!(completions, expected);
         for (user, at, bytes) in self.written.drain(..) {
-            let posted = self.posted.iter().chain(&self.over).find(|posted| posted.user == user);
+            let posted = self.posted.iter().chain(&self.ended).find(|posted| posted.user == user);
             assert!(
                 posted.expect("kept").room[at..].starts_with(&bytes),
                 "{user}: {} bytes at {at}",
                 bytes.len()
             );
         }
-        self.over.clear();
+        self.ended.clear();
         for from in [1, 2] {
             self.sends.1 += self.net.events(from).len();
         }
@@ -352,8 +355,8 @@ impl Game {
     }
 }
 
-fn is_part_of(told: &Told, end: &Told) -> bool {
-    matches!((told, end), (Told::Part { user, .. }, Told::End { user: ended, .. }) if user == ended)
+fn is_part_of(completions: &Completion, end: &Completion) -> bool {
+    matches!((completions, end), (Completion::MultiRecvMessage { user, .. }, Completion::MultiRecvDone { user: ended, .. }) if user == ended)
 }
 
 fn cut(msg: &Msg, room: usize) -> Result<usize, &'static str> {
@@ -384,7 +387,7 @@ fn no_op(net: &mut Net) -> OpId {
 fn matching_agrees_with_two_lists() {
     for seed in seeds(0..300) {
         let _seed = Seed(seed);
-        Game::new(seed).play(120);
+        Scenario::new(seed).play(120);
     }
 }
 

@@ -23,7 +23,7 @@ fn sent_by(net: &Net, node: usize, ty: PktType) -> u64 {
 }
 
 /// Node 0 has met node 1, whose HANDSHAKE had these features.
-fn met_as(features: Features, mut cfg: EngineConfig) -> (Net, PeerId) {
+fn peer_with_features(features: Features, mut cfg: EngineConfig) -> (Net, PeerId) {
     cfg.cts_credits = cfg.cts_credits.max(1);
     let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     let peer = net.peer(0, 1);
@@ -106,7 +106,7 @@ fn each_grant_moves_data() {
 // [M6.4]
 #[test]
 fn delivery_complete_without_the_peers_consent_is_an_error() {
-    let (mut net, peer) = met_as(Features::empty(), EngineConfig::default());
+    let (mut net, peer) = peer_with_features(Features::empty(), EngineConfig::default());
     let target = share(&mut net, 1, 10_000, Access::all());
     let bytes = message_bytes(1, 5000);
     for protocol in [Protocol::DcEager, Protocol::DcMedium, Protocol::DcLongCts] {
@@ -204,7 +204,7 @@ fn nobody_waits_for_a_handshake_in_flight() {
 // [M3.13]
 #[test]
 fn baseline_features_work_with_a_peer_that_has_no_other() {
-    let (mut net, peer) = met_as(Features::empty(), EngineConfig::default());
+    let (mut net, peer) = peer_with_features(Features::empty(), EngineConfig::default());
     let (bytes, mut room) = (message_bytes(1, 9000), vec![0; 9000]);
     for (protocol, len) in [(Protocol::Eager, 100), (Protocol::Medium, 5000), (Protocol::LongCts, 9000)] {
         room.fill(0);

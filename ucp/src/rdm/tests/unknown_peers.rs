@@ -1,4 +1,4 @@
-//! UnknownPeers: senders that introduce themselves and do not answer are bounded in number, and removed if
+//! Unknown peers: senders that introduce themselves and do not answer are bounded in number, and removed if
 //! nobody is there. Honest ones lose nothing.
 
 use std::time::Duration;

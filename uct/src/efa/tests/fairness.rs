@@ -6,14 +6,14 @@ use super::*;
 use crate::api::Outcome;
 
 /// Sends on an endpoint whenever there is room, also from completions.
-struct Greedy<'a> {
+struct SaturatingSender<'a> {
     ep: &'a Ep<Simulated>,
     mem: &'a Mem<Simulated>,
     sent: usize,
     done: Vec<u64>,
 }
 
-impl Greedy<'_> {
+impl SaturatingSender<'_> {
     fn send(&mut self) {
         let iov = [Iov::new(self.mem.addr(), 100, Some(self.mem))];
         // SAFETY: `mem` lives to the end of the test and is not written.
@@ -23,7 +23,7 @@ impl Greedy<'_> {
     }
 }
 
-impl Sink for Greedy<'_> {
+impl Sink for SaturatingSender<'_> {
     fn on_am(&mut self, _: Am<'_>) {}
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         assert_eq!(result, Ok(()));
@@ -74,15 +74,15 @@ fn a_group_of_requests_is_not_starved_by_single_requests() {
     assert_eq!(queued, Ok(PendingQueued::Queued), "two slots do not hold three");
     let queued = ep.pending_add(Box::new(move || retry(put(2))));
     assert_eq!(queued, Ok(PendingQueued::Queued));
-    let mut greedy = Greedy { ep: &other, mem: &local, sent: 0, done: Vec::new() };
+    let mut sender = SaturatingSender { ep: &other, mem: &local, sent: 0, done: Vec::new() };
     for _ in 0..2000 {
-        greedy.send();
-        a.iface.poll(16, &mut greedy);
+        sender.send();
+        a.iface.poll(16, &mut sender);
         b.poll();
         fabric.advance(1000);
     }
-    assert_eq!(greedy.done, [1, 2]);
-    assert!(greedy.sent > 100, "the other endpoint goes on: {}", greedy.sent);
+    assert_eq!(sender.done, [1, 2]);
+    assert!(sender.sent > 100, "the other endpoint goes on: {}", sender.sent);
     assert_eq!(read(&remote), [7; 24]);
 }
 

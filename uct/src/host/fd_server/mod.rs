@@ -9,7 +9,7 @@
 //! | `wire.rs` | request and reply |
 //! | `server.rs` | the thread |
 //! | `client_table.rs` | the connections it keeps |
-//! | `guesses.rs` | names that were guessed |
+//! | `guess_limit.rs` | limit of guessed names |
 //! | `client.rs` | the socket calls of a querying process |
 //! | `query.rs` | a query, until its reply arrives |
 //! | `watch.rs` | processes that are watched for their death |
@@ -17,7 +17,7 @@
 
 mod client;
 mod client_table;
-mod guesses;
+mod guess_limit;
 mod namespace;
 mod notifier;
 mod query;

@@ -2,7 +2,7 @@
 //! `mod.rs`. No client can make it wait: each is served when it is ready.
 
 use super::client_table::ClientTable;
-use super::guesses::Guesses;
+use super::guess_limit::GuessLimit;
 use super::namespace::{ProcKey, SocketNamespace};
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, MAX_NAMES, PerName, Reply, Request, Status};
 use super::{Capability, ExportEntry, ExportKind, Shared, lock};
@@ -36,7 +36,7 @@ pub struct ServerThread {
     namespace: SocketNamespace,
     shared: Arc<Shared>,
     clients: ClientTable,
-    guesses: RefCell<Guesses>,
+    guesses: RefCell<GuessLimit>,
     next_token: u64,
     /// Kept for a client that connects when none is left; while it is in use, clients wait in the backlog.
     spare: Option<EventFd>,
@@ -59,7 +59,7 @@ impl ServerThread {
         shared.watches.epoll().add(&listener, LISTENER)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(EventFd::new()?);
-        let (clients, guesses) = (ClientTable::new(), RefCell::new(Guesses::new()));
+        let (clients, guesses) = (ClientTable::new(), RefCell::new(GuessLimit::new()));
         let closes_at_once = refuse_descriptors(&listener);
         Ok(ServerThread {
             listener,
@@ -253,7 +253,7 @@ impl ServerThread {
     fn find(&self, wanted: &Capability) -> Lookup {
         let mut guesses = self.guesses.borrow_mut();
         let is_alias = wanted.name.is_alias();
-        if is_alias && !guesses.may_look() {
+        if is_alias && !guesses.may_look_up() {
             return Err(Status::RetryLater);
         }
         let found = lock(&self.shared.exports).get(&wanted.name.0).cloned();

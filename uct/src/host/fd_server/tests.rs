@@ -118,15 +118,15 @@ fn memory_is_passed_to_holders_of_a_key_only() {
 
 #[test]
 fn guesses_of_names_are_bounded() {
-    let (mut guesses, start) = (guesses::Guesses::new(), Instant::now());
-    for _ in 0..guesses::MAX_WRONG {
-        assert!(guesses.may_look());
+    let (mut guesses, start) = (guess_limit::GuessLimit::new(), Instant::now());
+    for _ in 0..guess_limit::MAX_WRONG {
+        assert!(guesses.may_look_up());
         guesses.note_wrong();
     }
     // A machine that pauses lets the count begin anew.
-    assert!(!guesses.may_look() || start.elapsed() >= guesses::PERIOD);
-    std::thread::sleep(guesses::PERIOD);
-    assert!(guesses.may_look());
+    assert!(!guesses.may_look_up() || start.elapsed() >= guess_limit::PERIOD);
+    std::thread::sleep(guess_limit::PERIOD);
+    assert!(guesses.may_look_up());
 }
 
 #[test]

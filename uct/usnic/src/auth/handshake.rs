@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
 /// Longest time between two tries, as a power of two of the first.
-pub(super) const MOST_DOUBLINGS: u32 = 5;
+pub(super) const MAX_DOUBLINGS: u32 = 5;
 
 /// Tries with one cookie.
 const COOKIE_TRIES: u32 = 3;
@@ -88,7 +88,7 @@ impl Auth {
             self.drop_pending(node);
             return None;
         }
-        pending.due = now + (config.retry << pending.tries.min(MOST_DOUBLINGS));
+        pending.due = now + (config.retry << pending.tries.min(MAX_DOUBLINGS));
         pending.tries += 1;
         if pending.tries > COOKIE_TRIES {
             // The cookie may be too old, or the peer have started anew.

@@ -66,7 +66,7 @@ pub struct AuthConfig {
 impl AuthConfig {
     /// Keeps asking for a session for at least so long.
     pub fn connecting_for(self, ns: u64) -> AuthConfig {
-        let tries = tries_within(ns, self.retry, handshake::MOST_DOUBLINGS);
+        let tries = tries_within(ns, self.retry, handshake::MAX_DOUBLINGS);
         AuthConfig { tries: self.tries.max(tries), ..self }
     }
 }

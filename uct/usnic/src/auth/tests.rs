@@ -119,7 +119,7 @@ fn everybody_with_the_secret_speaks_as_any_node() {
 }
 
 #[test]
-fn who_learns_the_secret_later_reads_what_he_recorded() {
+fn sessions_have_no_forward_secrecy() {
     let (mut a, mut b) = (node(A, 1), node(B, 2));
     a.connect(0, B);
     let mut next = a.poll_send(0).expect("a handshake begins").1;

@@ -67,10 +67,10 @@ impl Endpoint {
         if freed.segments != 0 {
             self.congestion.on_acked(freed.segments, in_flight, self.window.first());
         }
-        self.on_needless(core, header.needless.get());
+        self.on_spurious(core, header.spurious.get());
         let due = header.flags & flag::ACK_DUE != 0;
         if self.sack {
-            self.find_losses(core, now);
+            self.detect_losses(core, now);
         } else if range == AckRange::Same && due && !self.window.is_empty() {
             self.on_duplicate(core, now);
         }
@@ -134,14 +134,14 @@ impl Endpoint {
 
     /// Takes the peer's count of segments that were sent again for nothing. If all of a recovery were,
     /// nothing was lost: the peer, or this side, was not scheduled for a while. Then the window is as before.
-    fn on_needless(&mut self, core: &mut Core, count: u16) {
-        let more = count.wrapping_sub(self.needless);
+    fn on_spurious(&mut self, core: &mut Core, count: u16) {
+        let more = count.wrapping_sub(self.spurious);
         if more == 0 || more > i16::MAX as u16 {
             return;
         }
-        self.needless = count;
-        core.stats.resent_needlessly += u64::from(more);
-        if self.congestion.on_needless(more.into()) {
+        self.spurious = count;
+        core.stats.resent_spuriously += u64::from(more);
+        if self.congestion.on_spurious(more.into()) {
             core.stats.window_restored += 1;
             if self.shrunk_by == Cause::Timer {
                 self.rtt.on_spurious();
@@ -155,20 +155,20 @@ impl Endpoint {
         let segment = &core.segments[id];
         // What was sent less than a round trip ago cannot be meant.
         if segment.state == SegState::InHotel && now.saturating_sub(segment.sent) >= self.rtt.min() {
-            self.lose(core, now, id, Cause::DuplicateAck);
+            self.mark_lost(core, now, id, Cause::DuplicateAck);
         }
     }
 
     /// Holds for lost what the rules say: with one flow the order of a channel, always time.
-    pub(super) fn find_losses(&mut self, core: &mut Core, now: u64) {
+    pub(super) fn detect_losses(&mut self, core: &mut Core, now: u64) {
         // Where the network has reordered lately, only time tells.
         if self.flows == 1 && !self.rack.was_wrong() {
-            self.find_overtaken(core, now);
+            self.detect_losses_by_order(core, now);
         }
         // The retransmit timer would be faster than a wider one.
         let most = self.rtt.smoothed().unwrap_or(0).max(core.config.min_rto * 2 / 3);
         let window = self.rack.window(self.rtt.min(), core.config.ack_delay, most);
-        let of_channels = CHANNELS.map(|channel| self.find_late(core, now, channel, window));
+        let of_channels = CHANNELS.map(|channel| self.detect_losses_by_rack(core, now, channel, window));
         self.stop_timer(core, Timer::Reorder);
         if let Some(time) = of_channels.into_iter().flatten().min() {
             self.set_timer(core, Timer::Reorder, time);
@@ -176,12 +176,12 @@ impl Endpoint {
     }
 
     /// Holds for lost what others have overtaken that were sent later on the same channel.
-    fn find_overtaken(&mut self, core: &mut Core, now: u64) {
+    fn detect_losses_by_order(&mut self, core: &mut Core, now: u64) {
         let mut lost = 0;
         for channel in CHANNELS {
             while let Some(id) = self.in_hotel.oldest(channel)
                 && self.order.is_overtaken(channel, core.segments[id].place)
-                && self.lose(core, now, id, Cause::DuplicateAck)
+                && self.mark_lost(core, now, id, Cause::DuplicateAck)
             {
                 lost += 1;
             }
@@ -190,13 +190,19 @@ impl Endpoint {
     }
 
     /// Holds for lost what RACK's rule says of a channel. Returns when it will say more.
-    fn find_late(&mut self, core: &mut Core, now: u64, channel: ChannelId, window: u64) -> Option<u64> {
+    fn detect_losses_by_rack(
+        &mut self,
+        core: &mut Core,
+        now: u64,
+        channel: ChannelId,
+        window: u64,
+    ) -> Option<u64> {
         while let Some(id) = self.in_hotel.oldest(channel) {
             let time = self.rack.lost_at(core.segments[id].sent, window)?;
             if time > now {
                 return Some(time);
             }
-            if !self.lose(core, now, id, Cause::Time) {
+            if !self.mark_lost(core, now, id, Cause::Time) {
                 break;
             }
         }
@@ -206,7 +212,7 @@ impl Endpoint {
     /// Moves a segment from the hotel to the re-send list: *"Any time a segment is posted to the NIC for
     /// retransmit, it is checked out of the hotel"* (Reliability). One that the channel still holds is not
     /// lost; then the answer is `false`.
-    pub(super) fn lose(&mut self, core: &mut Core, now: u64, id: SegId, cause: Cause) -> bool {
+    pub(super) fn mark_lost(&mut self, core: &mut Core, now: u64, id: SegId, cause: Cause) -> bool {
         let segment = &mut core.segments[id];
         if segment.posted != 0 {
             return false;
@@ -220,7 +226,7 @@ impl Endpoint {
         core.resend.push_back(self.index);
         self.suspect_black_hole(core, now, id);
         let (next, by_timer) = (self.window.next(), cause == Cause::Timer);
-        let (rtt, min_rtt) = (self.rtt.smoothed().unwrap_or(core.config.first_rto), self.rtt.min());
+        let (rtt, min_rtt) = (self.rtt.smoothed().unwrap_or(core.config.initial_rto), self.rtt.min());
         if self.congestion.on_loss(Loss { seq, next, again, by_timer, now, rtt, min_rtt }) {
             core.stats.recoveries += 1;
             self.shrunk_by = cause;
@@ -240,8 +246,8 @@ impl Endpoint {
     }
 
     /// Has the oldest lost segment sent without room in the congestion window.
-    pub(super) fn hurry(&mut self, core: &mut Core) {
-        let turns = self.lost.hurry();
+    pub(super) fn bypass_window(&mut self, core: &mut Core) {
+        let turns = self.lost.bypass_window();
         core.resend.extend(std::iter::repeat_n(self.index, turns));
     }
 }

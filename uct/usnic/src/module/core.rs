@@ -176,7 +176,7 @@ pub(super) fn blank_header(kind: u8, len: usize) -> Header {
         seq: 0.into(),
         ack: 0.into(),
         len: (len as u16).into(),
-        needless: 0.into(),
+        spurious: 0.into(),
         check: 0.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::EpId;
 use super::core::{Core, Guest, Posted, Timer, blank_header, write_header};
-use crate::ack::{AckState, Need};
+use crate::ack::{AckState, AckUrgency};
 use crate::channel::ChannelId;
 use crate::channel_order::ChannelOrder;
 use crate::config::Config;
@@ -58,9 +58,9 @@ pub(super) struct Endpoint {
     pub(super) path: PathSearch,
     pub(super) sack: bool,
     /// Whether the peer takes the count of segments that were sent again for nothing.
-    pub(super) counts_needless: bool,
+    pub(super) reports_spurious: bool,
     /// That count, as the peer told it last.
-    pub(super) needless: u16,
+    pub(super) spurious: u16,
     /// Whether the peer takes chunks with zeros behind them.
     pub(super) takes_padding: bool,
     /// Whether the peer takes the mark of the priority channel.
@@ -117,12 +117,12 @@ impl Endpoint {
             ports: [0; MAX_FLOWS - 1],
             path: PathSearch::default(),
             sack: false,
-            counts_needless: false,
+            reports_spurious: false,
             takes_padding: false,
             takes_marks: false,
             takes_pieces: false,
             features: 0,
-            needless: 0,
+            spurious: 0,
             shrunk_by: Cause::Timer,
             window: SendWindow::new(first, config.window),
             recv: RecvWindow::new(first, config.window),
@@ -257,7 +257,7 @@ impl Endpoint {
     /// sends"* (Sending). Where segments are missing and the peer understands a selective one, that one is
     /// still sent. Returns the flags.
     fn take_ack(&mut self, core: &mut Core) -> u8 {
-        if self.acks.need == Need::None || (self.sack && self.recv.has_holes()) {
+        if self.acks.need == AckUrgency::None || (self.sack && self.recv.has_holes()) {
             return 0;
         }
         core.stats.acks_piggybacked += 1;
@@ -266,21 +266,21 @@ impl Endpoint {
 
     /// Ends the need of an acknowledgement, which is being sent. Returns its flags.
     pub(super) fn end_ack(&mut self, core: &mut Core) -> u8 {
-        self.acks.need = Need::None;
+        self.acks.need = AckUrgency::None;
         self.stop_timer(core, Timer::Ack);
         let repeated = std::mem::take(&mut self.acks.repeated);
         flag::ACK_DUE | if repeated { flag::REPEATED } else { 0 }
     }
 
     /// Count of segments that the peer has sent again for nothing, if it takes it.
-    pub(super) fn needless_to_tell(&self) -> u16 {
-        if self.counts_needless { self.acks.needless } else { 0 }
+    pub(super) fn spurious_to_report(&self) -> u16 {
+        if self.reports_spurious { self.acks.spurious } else { 0 }
     }
 
     /// Writes connection, number and acknowledgement into the header of a segment.
     fn stamp(&mut self, core: &mut Core, id: SegId, (seq, flow): (Seq, u8), flags: u8) {
         let flags = self.take_ack(core) | flags;
-        let needless = self.needless_to_tell();
+        let spurious = self.spurious_to_report();
         let ack = self.recv.last_in_order();
         if let Ok((header, _)) = Header::mut_from_prefix(&mut core.segments[id].buf) {
             let kept = if header.kind == kind::CHUNK { flag::ABORT | flag::PADDING } else { 0 };
@@ -290,7 +290,7 @@ impl Endpoint {
             header.src.set(self.id.0);
             header.seq.set(seq.0);
             header.ack.set(ack.0);
-            header.needless.set(needless);
+            header.spurious.set(spurious);
         }
     }
 
@@ -378,20 +378,20 @@ impl Endpoint {
     }
 
     /// Queues an acknowledgement that arrivals have made necessary.
-    pub(super) fn need_ack(&mut self, core: &mut Core, now: u64, need: Option<Need>) {
+    pub(super) fn need_ack(&mut self, core: &mut Core, now: u64, need: Option<AckUrgency>) {
         match need {
-            Some(Need::Scheduled) => {
+            Some(AckUrgency::Scheduled) => {
                 let due = now + core.config.ack_delay;
                 self.set_timer(core, Timer::Ack, due);
             }
-            Some(Need::Now) => {
+            Some(AckUrgency::Now) => {
                 self.stop_timer(core, Timer::Ack);
                 if !self.in_acks_due {
                     self.in_acks_due = true;
                     core.acks_due.push_back(self.index);
                 }
             }
-            Some(Need::None) | None => {}
+            Some(AckUrgency::None) | None => {}
         }
     }
 }

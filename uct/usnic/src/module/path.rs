@@ -71,7 +71,7 @@ impl Endpoint {
                 core.segments[id].tries = core.segments[id].tries.min(2);
                 core.segments[id].timeouts = 0;
                 if core.segments[id].state == SegState::InHotel {
-                    self.lose(core, now, id, Cause::Time);
+                    self.mark_lost(core, now, id, Cause::Time);
                 }
             }
             seq = seq.add(1);

@@ -6,7 +6,7 @@ use super::core::{Control, Core, Timer, blank_header, write_header};
 use super::endpoint::{Endpoint, Incarnation, State};
 use super::{CloseReason, EpId, Module, Sink};
 use crate::channel::ChannelId;
-use crate::config::MOST_HELLO_DOUBLINGS;
+use crate::config::MAX_HELLO_DOUBLINGS;
 use crate::fragment::Fragment;
 use crate::header::{
     FRAG_HEADER, HEADER, HELLO, Header, HelloBody, HelloMore, LONG_HELLO, MAX_ACK, feature, kind,
@@ -25,7 +25,7 @@ const ALL_TIMERS: [Timer; 7] =
     [Timer::Ack, Timer::Pace, Timer::Reorder, Timer::Keepalive, Timer::Hello, Timer::Left, Timer::Path];
 /// Bits of this module's own.
 const FEATURES: u16 =
-    feature::NEEDLESS | feature::PADDING | feature::PATH | feature::CHANNELS | feature::PIECES;
+    feature::SPURIOUS | feature::PADDING | feature::PATH | feature::CHANNELS | feature::PIECES;
 /// Datagrams without a number that wait, at most. Others are not sent: whoever needs one asks again.
 const MAX_CONTROL: usize = 4096;
 /// Shortest MTU of a peer: what any network carries, less its own headers.
@@ -59,7 +59,7 @@ impl Module {
         header.src.set(endpoint.id.0);
         header.seq.set(endpoint.window.next().0);
         header.ack.set(endpoint.recv.last_in_order().0);
-        header.needless.set(endpoint.needless_to_tell());
+        header.spurious.set(endpoint.spurious_to_report());
         let mut datagram = [0; HEADER];
         datagram.copy_from_slice(header.as_bytes());
         seal(&mut datagram);
@@ -235,7 +235,7 @@ impl Endpoint {
         }
         self.flows = config.flows.min(body.flows);
         self.sack = config.sack && body.sack != 0;
-        self.counts_needless = body.features.get() & feature::NEEDLESS != 0;
+        self.reports_spurious = body.features.get() & feature::SPURIOUS != 0;
         self.takes_padding = body.features.get() & feature::PADDING != 0;
         self.takes_pieces = body.features.get() & feature::PIECES != 0;
         self.takes_marks = body.features.get() & feature::CHANNELS != 0;
@@ -254,7 +254,7 @@ impl Endpoint {
         // The first one is a ping of full length. Where it does not get through, the next one may.
         let len = if self.hellos == 0 { core.config.data.mtu as usize } else { LONG_HELLO };
         self.queue_hello(core, kind::HELLO, 0, len);
-        let due = now + (core.config.hello_interval << self.hellos.min(MOST_HELLO_DOUBLINGS));
+        let due = now + (core.config.hello_interval << self.hellos.min(MAX_HELLO_DOUBLINGS));
         self.hellos += 1;
         self.set_timer(core, Timer::Hello, due);
     }
@@ -326,7 +326,7 @@ impl Endpoint {
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
         header.ack.set(self.recv.last_in_order().0);
-        header.needless.set(self.needless_to_tell());
+        header.spurious.set(self.spurious_to_report());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
         segment.len = whole_len(&header).unwrap_or(HEADER) as u32;

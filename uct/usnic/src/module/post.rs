@@ -6,7 +6,7 @@
 use super::core::{Control, Core, Open, Posted, Timer, blank_header, write_header};
 use super::endpoint::Endpoint;
 use super::{Module, Source};
-use crate::ack::Need;
+use crate::ack::AckUrgency;
 use crate::channel::ChannelId;
 use crate::fragment::{Fragment, LargeFrag};
 use crate::header::{
@@ -57,7 +57,7 @@ impl Module {
         while self.core.takes(open, ChannelId::Data) {
             let index = self.core.resend.pop_front()?;
             let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() else { continue };
-            if !endpoint.lost.take_hurry() && !endpoint.has_congestion_room() {
+            if !endpoint.lost.take_bypass() && !endpoint.has_congestion_room() {
                 endpoint.lost.park();
             } else if let Some(seg) = endpoint.next_lost(&self.core) {
                 if endpoint.needs_pieces(&self.core, seg) {
@@ -113,7 +113,7 @@ impl Module {
             let index = self.core.acks_due.pop_front()?;
             let Some(endpoint) = self.endpoints[index as usize].as_deref_mut() else { continue };
             endpoint.in_acks_due = false;
-            if endpoint.acks.need == Need::Now {
+            if endpoint.acks.need == AckUrgency::Now {
                 return Some(endpoint.send_ack(&mut self.core));
             }
         }
@@ -236,7 +236,7 @@ impl Endpoint {
         header.src.set(self.id.0);
         header.seq.set(self.window.next().0);
         header.ack.set(self.recv.last_in_order().0);
-        header.needless.set(self.needless_to_tell());
+        header.spurious.set(self.spurious_to_report());
         let segment = &mut core.segments[seg];
         write_header(&mut segment.buf, &header);
         let to = segment.buf[HEADER..].chunks_exact_mut(8);

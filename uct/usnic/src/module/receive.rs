@@ -5,7 +5,7 @@
 use super::core::{Core, Timer, blank_header};
 use super::endpoint::{Endpoint, State};
 use super::{CloseReason, EpId, Module, Sink};
-use crate::ack::Need;
+use crate::ack::AckUrgency;
 use crate::header::{self, HEADER, Header, Malformed, flag, kind};
 use crate::recv_window::Arrival;
 use crate::seq::Seq;
@@ -86,7 +86,7 @@ impl Module {
         let is_good = match header.kind {
             kind::RESET => return self.kill(index, CloseReason::Restarted, sink),
             kind::PROBE => {
-                let need = endpoint.acks.raise(Need::Now);
+                let need = endpoint.acks.raise(AckUrgency::Now);
                 endpoint.need_ack(core, now, need);
                 endpoint.on_ack(core, now, header, &[])
             }
@@ -105,7 +105,7 @@ impl Module {
                 // What it has overtaken is waited for, for as long as a process that ends stays to send it
                 // again.
                 endpoint.ends_at = Some(Seq(header.seq.get()));
-                let due = now + LEFT_RTOS * core.config.first_rto;
+                let due = now + LEFT_RTOS * core.config.initial_rto;
                 endpoint.set_timer(core, Timer::Left, due);
                 endpoint.on_ack(core, now, header, &[])
             }
@@ -205,7 +205,7 @@ impl Endpoint {
             self.recv.mark(seq);
         }
         let need = self.acks.on_arrival(arrival, header.flags & flag::AGAIN != 0);
-        if need == Some(Need::Now) {
+        if need == Some(AckUrgency::Now) {
             core.stats.acks_immediate += 1;
         }
         self.need_ack(core, now, need);

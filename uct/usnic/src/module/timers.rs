@@ -3,7 +3,7 @@
 use super::core::{Guest, Timer};
 use super::endpoint::State;
 use super::{CloseReason, EpId, Module, Sink};
-use crate::ack::Need;
+use crate::ack::AckUrgency;
 use crate::header::kind;
 use crate::hotel::Room;
 use crate::keepalive::Silence;
@@ -25,7 +25,7 @@ impl Module {
         let segment = &mut self.core.segments[seg];
         segment.room = Room::NONE;
         let Some(endpoint) = self.endpoints[segment.endpoint as usize].as_deref_mut() else { return };
-        if !endpoint.lose(&mut self.core, now, seg, Cause::Timer) {
+        if !endpoint.mark_lost(&mut self.core, now, seg, Cause::Timer) {
             // The channel has not sent it yet.
             let due = now + self.core.config.min_rto;
             self.core.segments[seg].room = self.core.hotel.check_in(due, Guest::Segment(seg));
@@ -48,7 +48,7 @@ impl Module {
         if self.core.segments[seg].state == SegState::ReSend
             && let Some(endpoint) = self.endpoints[index].as_deref_mut()
         {
-            endpoint.hurry(&mut self.core);
+            endpoint.bypass_window(&mut self.core);
         }
     }
 
@@ -59,12 +59,12 @@ impl Module {
         match timer {
             Timer::Ack => {
                 core.stats.acks_delayed += 1;
-                let need = endpoint.acks.raise(Need::Now);
+                let need = endpoint.acks.raise(AckUrgency::Now);
                 endpoint.need_ack(core, now, need);
             }
             Timer::Pace => endpoint.make_ready(core),
             Timer::Reorder => {
-                endpoint.find_losses(core, now);
+                endpoint.detect_losses(core, now);
                 endpoint.unpark(core);
                 endpoint.make_ready(core);
             }

@@ -52,10 +52,10 @@ impl Requests {
         Some(RequestId { block, generation: block.generation() })
     }
 
-    /// Makes `memory` the block of the next operation. [`Requests::end_lending`] follows.
+    /// Makes `memory` the block of the next operation. [`Requests::clear_next_block`] follows.
     ///
     /// Safety: as for [`BlockPtr::init`].
-    pub(crate) unsafe fn lend(&mut self, memory: NonNull<u8>) -> RequestId {
+    pub(crate) unsafe fn set_next_block(&mut self, memory: NonNull<u8>) -> RequestId {
         let generation = self.callers.generation.map_or(Generation::FIRST, Generation::next);
         self.callers.generation = Some(generation);
         // SAFETY: this function's contract.
@@ -65,7 +65,7 @@ impl Requests {
     }
 
     /// Notes whose block it is, or forgets it if no operation has used it.
-    pub(crate) fn end_lending(&mut self, id: RequestId) {
+    pub(crate) fn clear_next_block(&mut self, id: RequestId) {
         if id.block.role.get() != Role::Unstarted {
             id.block.mark_callers();
             // It may have ended within the call that has started it.

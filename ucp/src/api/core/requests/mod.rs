@@ -305,7 +305,7 @@ impl Requests {
             block.end_well();
             return true;
         }
-        self.complete_noticed_recv(block, status.cq_data, is_next)
+        self.complete_awaited_recv(block, status.cq_data, is_next)
     }
 
     /// Takes the result of a completed operation and frees its request.

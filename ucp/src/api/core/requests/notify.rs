@@ -72,14 +72,14 @@ impl Requests {
     /// plainly awaited by a callback of [`CallAt::End`] ends here.
     // HOT
     #[inline(never)]
-    pub(super) fn complete_noticed_recv(
+    pub(super) fn complete_awaited_recv(
         &mut self,
         block: BlockPtr,
         cq_data: Option<u64>,
         is_next: bool,
     ) -> bool {
         if !is_next || cq_data.is_some() || !block.state().is_plainly_awaited() {
-            return self.complete_other_recv(block, cq_data, is_next);
+            return self.complete_recv_general(block, cq_data, is_next);
         }
         let Some(call) = block.callback(CallAt::End) else {
             block.set_no_error();
@@ -99,7 +99,7 @@ impl Requests {
     /// message is stored.
     // HOT
     #[inline(never)]
-    fn complete_other_recv(&mut self, block: BlockPtr, cq_data: Option<u64>, is_next: bool) -> bool {
+    fn complete_recv_general(&mut self, block: BlockPtr, cq_data: Option<u64>, is_next: bool) -> bool {
         let stage = block.stage();
         let ends_now = match stage {
             // The call that posts the receive has not returned.

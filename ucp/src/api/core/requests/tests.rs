@@ -236,11 +236,11 @@ fn memory_of_the_caller_serves_one_operation_and_keeps_its_status() {
     let at = NonNull::from(memory.as_mut()).cast::<u8>();
     for used in [false, true, true] {
         // SAFETY: `memory` lives until the end of the test.
-        let lent = unsafe { reqs.lend(at) };
+        let block = unsafe { reqs.set_next_block(at) };
         let id = used.then(|| begin(&mut reqs));
-        reqs.end_lending(lent);
+        reqs.clear_next_block(block);
         let Some(id) = id else { continue };
-        assert!(id == lent && id.block.address() == at.as_ptr() as usize);
+        assert!(id == block && id.block.address() == at.as_ptr() as usize);
         assert_eq!(reqs.len(), 1, "not in memory of the worker");
         assert!(reqs.complete(id, Ok(message(8))).is_none());
         assert_eq!((id.status(), id.info()), (Some(Status::Ok), Some(message(8))));
@@ -252,13 +252,13 @@ fn memory_of_the_caller_serves_one_operation_and_keeps_its_status() {
         reqs.take(next);
     }
     // SAFETY: as above.
-    let lent = unsafe { reqs.lend(at) };
+    let block = unsafe { reqs.set_next_block(at) };
     reqs.complete(own, Ok(EMPTY_STATUS));
     reqs.take(own);
-    reqs.end_lending(lent);
+    reqs.clear_next_block(block);
     let next = begin(&mut reqs);
     assert_eq!(next.block, own.block, "unused memory of the caller leaves the list wherever it is");
-    assert!(begin(&mut reqs).block != lent.block);
+    assert!(begin(&mut reqs).block != block.block);
 }
 
 /// Addresses that are no request's are told without a look at their memory.
@@ -281,9 +281,9 @@ fn requests_are_found_by_their_addresses() {
     let at = NonNull::from(memory.as_mut()).cast::<u8>();
     assert_eq!(reqs.at(at.addr().get()), None);
     // SAFETY: `memory` lives until the end of the test.
-    let lent = unsafe { reqs.lend(at) };
+    let block = unsafe { reqs.set_next_block(at) };
     let id = begin(&mut reqs);
-    reqs.end_lending(lent);
+    reqs.clear_next_block(block);
     assert_eq!(reqs.at(at.addr().get()), Some(id), "while it runs");
     reqs.complete(id, Ok(EMPTY_STATUS));
     assert_eq!(reqs.at(at.addr().get()), None, "the memory is the caller's again");
@@ -297,10 +297,10 @@ fn memory_of_the_caller_is_not_in_progress_once_its_worker_is_dropped() {
     let ids = memory.each_mut().map(|part| {
         let at = NonNull::from(part).cast::<u8>();
         // SAFETY: `memory` lives until the end of the test.
-        let lent = unsafe { reqs.lend(at) };
+        let block = unsafe { reqs.set_next_block(at) };
         let token = reqs.next_token().unwrap();
         let id = reqs.start(token, Role::Flush, Some(callback(&calls)));
-        reqs.end_lending(lent);
+        reqs.clear_next_block(block);
         id
     });
     let [ended, ready, running, detached] = ids;

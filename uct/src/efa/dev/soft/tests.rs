@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const QKEY: u32 = 0x1234_5678;
 
-/// [`ucs::sys::proc::let_peers_in`] gets the setting as it is.
+/// [`ucs::sys::proc::allow_ptrace`] gets the setting as it is.
 #[test]
 fn a_setting_keeps_peers_out_of_the_device() {
     use ucs::config::{Source, Table};

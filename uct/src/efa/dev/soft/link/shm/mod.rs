@@ -107,7 +107,7 @@ impl Shm {
         profile: &Profile,
         first_qpn: u16,
     ) -> Result<Shm, OpenError> {
-        proc::let_peers_in(profile.allow_peers);
+        proc::allow_ptrace(profile.allow_peers);
         let attr = &profile.attr;
         let (seg, table) = DevSeg::create("softefa.dev", attr.max_ah, attr.max_mr, profile.strict)
             .map_err(|e| no_segment("the key table", &e))?;

@@ -336,7 +336,7 @@ impl Udp {
         self.0.has_peers.store(true, Relaxed);
         let mut nic = self.0.nic();
         let now = self.0.now();
-        nic.is_polled = now.saturating_sub(self.0.polled.load(Relaxed)) < thread::AWAY_NS;
+        nic.is_polled = now.saturating_sub(self.0.polled.load(Relaxed)) < thread::IDLE_NS;
         f(&mut nic, now)
     }
 

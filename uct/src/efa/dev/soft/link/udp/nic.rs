@@ -161,7 +161,7 @@ impl Nic {
             false => self.recv(now, RECV_ENOUGH, looks),
         }
         self.state.push_held_outcomes();
-        self.end_greedy();
+        self.close_over_limit_peers();
         if self.module.has_deferred() && !had_deferred {
             return self.write_capture();
         }

@@ -16,7 +16,7 @@ use usnic::EpId;
 use usnic::addr::{Node, NodeTable};
 
 /// Devices whose addresses are kept, where their numbers do not tell them.
-const MOST_NODES: usize = 1 << 16;
+const MAX_NODES: usize = 1 << 16;
 /// Responses that wait for one peer, at most: as many requests as a device has open.
 const MAX_RESPONSES: usize = 1 << 20;
 /// Staging buffers that are kept for reuse.
@@ -106,7 +106,7 @@ impl State {
             rnr_interval,
             locals: Locals::default(),
             qps: 0,
-            nodes: NodeTable::new(ip, MOST_NODES),
+            nodes: NodeTable::new(ip, MAX_NODES),
             last_sender: (0, NOWHERE),
             peers: FxHashMap::default(),
             by_iid: FxHashMap::default(),

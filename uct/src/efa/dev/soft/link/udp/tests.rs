@@ -4,11 +4,11 @@
 
 mod captured;
 mod full;
-mod greedy;
+mod multipath;
+mod over_limit;
 mod sessions;
 mod silence;
 mod translated;
-mod ways;
 
 use crate::api::Access;
 use crate::efa::dev::soft::{self, Ah, Cq, Device, Mr, Net, Pd, Qp};

@@ -12,7 +12,7 @@ use ucs::sys::thread::spawn_masked;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Time without a poll after which the thread takes over the NIC, ns.
-pub(super) const AWAY_NS: u64 = 200_000;
+pub(super) const IDLE_NS: u64 = 200_000;
 /// Time between two looks at a program that polls.
 const LOOK: Duration = Duration::from_millis(2);
 /// Longest sleep: the program may have made a request meanwhile, with a timer that this sleep does not know.
@@ -28,7 +28,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<(), OpenError> {
 
 fn serve(shared: &Shared) {
     loop {
-        if shared.is_polled(AWAY_NS) {
+        if shared.is_polled(IDLE_NS) {
             std::thread::sleep(LOOK);
             continue;
         }

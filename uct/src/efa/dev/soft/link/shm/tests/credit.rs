@@ -25,7 +25,7 @@ fn move_on(head: &seg::Head, credit: &seg::Credit, posted: u32) {
 }
 
 #[test]
-fn a_sender_that_was_silent_for_half_the_counter_asks_for_credit() {
+fn a_sender_with_wrapped_credit_rereads_it() {
     let (side, _, seg) = side();
     let remote = side.dev.link().attach(side.dev.gid().iid(), side.qp.qpn(), QpKind::Srd).ok().unwrap();
     let from = Sender { iid: side.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };

@@ -8,13 +8,13 @@ use zerocopy::IntoBytes;
 
 /// Replies to a peer that wait in the engine, at most; about as many, for a batch of responses may be
 /// several.
-const MOST_REPLIES: u32 = 256;
+const MAX_REPLIES: u32 = 256;
 
 impl Nic {
     /// Whether the engine is given replies to this peer. While it does not acknowledge those that it has,
     /// they wait here, where they are bounded: reads by their number, responses by [`State::max_responses`].
     pub(super) fn takes_replies(&self, ep: EpId) -> bool {
-        self.module.replies(ep) < MOST_REPLIES
+        self.module.replies(ep) < MAX_REPLIES
     }
 
     /// Goes on with replies that waited, of peers that take some now.
@@ -43,7 +43,7 @@ impl Nic {
     }
 
     /// Ends connections to peers that have asked for more than any device does, and acknowledge nothing.
-    pub(super) fn end_greedy(&mut self) {
+    pub(super) fn close_over_limit_peers(&mut self) {
         while let Some(ep) = self.state.over_limit.pop() {
             if let Some(peer) = self.state.peers.get(&ep) {
                 tracing::warn!(

@@ -196,7 +196,7 @@ fn a_refused_option_is_told() {
 /// The kernel has the time of `SOFTEFA_UDP_BUSY_POLL` for each socket at which datagrams arrive, unless it
 /// refuses it; then the sockets work without.
 #[test]
-fn sockets_look_into_the_cards_queue_for_the_time_that_was_set() {
+fn so_busy_poll_is_set_on_receiving_sockets() {
     let config = SocketConfig {
         longest: 2000,
         offload: true,

@@ -1,6 +1,6 @@
 //! Time after which a peer that is gone ends the requests to it: `SOFTEFA_UDP_TIMEOUT`.
 
-use super::ways::{exchange, pair_over};
+use super::multipath::{exchange, pair_over};
 use super::*;
 use crate::api::OpenError;
 

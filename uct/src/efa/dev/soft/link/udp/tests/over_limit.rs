@@ -7,7 +7,7 @@ use usnic::addr::Node;
 use usnic::{CloseReason, Config, EpId, Head, Module, NoSource, Sink};
 
 /// The engine of the peer, and a socket.
-struct Greedy {
+struct OverLimitPeer {
     udp: UdpSocket,
     module: Module,
     opened: Instant,
@@ -37,15 +37,15 @@ impl Sink for Heard {
     fn on_last_chunk(&mut self, _: EpId, _: u64, _: &Head, _: bool) {}
 }
 
-impl Greedy {
-    fn new(to: u64) -> Greedy {
+impl OverLimitPeer {
+    fn new(to: u64) -> OverLimitPeer {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         udp.set_nonblocking(true).unwrap();
         let node = Node::new(0, udp.local_addr().unwrap()).as_u64();
         let mut module = Module::new(Config { node, min_rto: 100_000_000, ..Config::default() }, 0);
         let ep = module.connect(0, to).unwrap();
         let to = super::super::node_of(to).unwrap().socket_addr_v4().unwrap().into();
-        Greedy { udp, module, opened: Instant::now(), ep, to, heard: Heard::default() }
+        OverLimitPeer { udp, module, opened: Instant::now(), ep, to, heard: Heard::default() }
     }
 
     /// Sends what there is to send, without acknowledgements, and takes what has come.
@@ -105,15 +105,16 @@ fn a_peer_that_acknowledges_nothing_is_left() {
     read.arg.set(1000);
     for head in [OpHead::new(99, 1), read] {
         udp.0.nic().state.max_responses = 20_000;
-        let mut greedy = Greedy::new(iid);
+        let mut peer_over_limit = OverLimitPeer::new(iid);
         let (start, mut asked, mut most) = (Instant::now(), 0u64, 0);
-        while !greedy.heard.dead {
+        while !peer_over_limit.heard.dead {
             assert!(start.elapsed() < 4 * PATIENCE, "{asked} asked, {:?}", udp.stats());
-            if greedy.module.is_open(greedy.ep) && greedy.module.segments().0 < 500 {
-                (0..100).for_each(|_| greedy.ask(&head));
+            if peer_over_limit.module.is_open(peer_over_limit.ep) && peer_over_limit.module.segments().0 < 500
+            {
+                (0..100).for_each(|_| peer_over_limit.ask(&head));
                 asked += 100;
             }
-            greedy.turn();
+            peer_over_limit.turn();
             drop(b.poll());
             most = most.max(udp.0.nic().module.segments().0);
         }

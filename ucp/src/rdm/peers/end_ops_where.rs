@@ -29,7 +29,7 @@ pub struct EndedSend {
 /// send among them. The peer drops what it has of their messages, except for announced data: the caller
 /// sends a note for these, and for a stream that lacks an unsent piece. Operations that a device carries
 /// out end when it lets go of the caller's memory.
-pub fn end_some<W: Wire>(
+pub fn end_ops_where<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     (peer, error): (PeerId, OpError),

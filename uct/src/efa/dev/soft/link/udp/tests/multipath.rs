@@ -1,4 +1,4 @@
-//! Several flows per peer, over a network with a way for each, and over ways that drop long datagrams.
+//! Several flows per peer, over a network with a path for each, and over paths that drop long datagrams.
 
 use super::*;
 use std::collections::VecDeque;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-/// Delay of each way over the one before it.
+/// Delay of each path over the one before it.
 const LONGER: Duration = Duration::from_micros(300);
 /// Bytes of the longest datagram once a network has become narrow.
 const NARROW: usize = 1300;
 
-/// Network between a device and its peer: each port that one of them sends from takes a way of its own, and
+/// Network between a device and its peer: each port that one of them sends from takes a path of its own, and
 /// comes out of a port of the network's.
 pub(super) struct Network {
     public: SocketAddr,
@@ -24,37 +24,37 @@ pub(super) struct Network {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Ways in one direction.
+/// Paths in one direction.
 #[derive(Default)]
-struct Ways {
+struct Paths {
     /// Port that datagrams come from, and socket that they come out of.
     all: Vec<(SocketAddr, UdpSocket)>,
-    /// Datagrams on their way.
+    /// Datagrams in flight.
     late: VecDeque<(Instant, usize, Vec<u8>)>,
 }
 
-impl Ways {
+impl Paths {
     fn take(&mut self, from: SocketAddr, bytes: &[u8]) {
-        let way = self.all.iter().position(|(of, _)| *of == from).unwrap_or_else(|| {
+        let path = self.all.iter().position(|(of, _)| *of == from).unwrap_or_else(|| {
             self.all.push((from, socket()));
             self.all.len() - 1
         });
-        self.late.push_back((Instant::now() + LONGER * way as u32, way, bytes.to_vec()));
+        self.late.push_back((Instant::now() + LONGER * path as u32, path, bytes.to_vec()));
     }
 
     fn pass_on(&mut self, to: SocketAddr, first: Option<&UdpSocket>) {
         let now = Instant::now();
         for _ in 0..self.late.len() {
-            let Some((due, way, bytes)) = self.late.pop_front() else { break };
+            let Some((due, path, bytes)) = self.late.pop_front() else { break };
             if due > now {
-                self.late.push_back((due, way, bytes));
+                self.late.push_back((due, path, bytes));
             } else {
-                let _ = first.filter(|_| way == 0).unwrap_or(&self.all[way].1).send_to(&bytes, to);
+                let _ = first.filter(|_| path == 0).unwrap_or(&self.all[path].1).send_to(&bytes, to);
             }
         }
     }
 
-    /// Datagrams that have come to a way from its end; the first way is left out.
+    /// Datagrams that have come to a path from its end; the first path is left out.
     fn strays(&self) -> u64 {
         let mut byte = [0; 1];
         self.all.iter().skip(1).filter(|(_, socket)| socket.recv_from(&mut byte).is_ok()).count() as u64
@@ -76,7 +76,7 @@ impl Network {
         let left = Arc::new(AtomicUsize::new(usize::MAX));
         let (ended, counted, until) = (ends.clone(), strays.clone(), left.clone());
         let thread = std::thread::spawn(move || {
-            let (mut there, mut back) = (Ways::default(), Ways::default());
+            let (mut there, mut back) = (Paths::default(), Paths::default());
             let mut bytes = vec![0; 1 << 16];
             let is_left = || until.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
             let passes = |len: usize| len <= longest && (len <= NARROW || is_left());
@@ -127,7 +127,7 @@ pub(super) fn pair_over(name: &str, longest: usize, more: &[(&str, &str)]) -> (N
     (network, a, b)
 }
 
-/// Moves bytes both ways, by messages and by RDMA.
+/// Moves bytes both directions, by messages and by RDMA.
 pub(super) fn exchange(a: &Side, b: &Side) {
     for (salt, len) in [8, 8928, 1000, 5000].into_iter().enumerate() {
         for (from, at) in [(a, b), (b, a)] {
@@ -153,12 +153,12 @@ pub(super) fn exchange(a: &Side, b: &Side) {
 
 #[test]
 fn flows_overtake_each_other_and_nothing_is_lost_or_sent_astray() {
-    let (network, a, b) = pair_over("a-secret-of-four-ways", usize::MAX, &[("SOFTEFA_UDP_FLOWS", "4")]);
+    let (network, a, b) = pair_over("a-secret-of-four-paths", usize::MAX, &[("SOFTEFA_UDP_FLOWS", "4")]);
     exchange(&a, &b);
     for side in [&a, &b] {
         let (stats, refused) = side.dev.link().udp().unwrap().stats();
         // A machine that pauses lets them arrive in order after it.
-        assert!(stats.received_early > 0, "four ways of different length reorder: {stats:?}");
+        assert!(stats.received_early > 0, "four paths of different length reorder: {stats:?}");
         assert_eq!((refused, stats.deaths, stats.short_paths), (0, 0, 0), "{stats:?}");
     }
     assert_eq!(network.strays.load(Relaxed), 0, "only the first flow's port is sent to");
@@ -191,10 +191,10 @@ fn flows_need_no_secret() {
     }
 }
 
-/// A route changes while segments of full length are on their way: they go in pieces, and no request fails.
+/// A route changes while segments of full length are in flight: they go in pieces, and no request fails.
 #[test]
 fn requests_survive_a_way_that_becomes_short() {
-    let (network, a, b) = pair_over("a-secret-of-a-way-that-narrows", usize::MAX, &[]);
+    let (network, a, b) = pair_over("a-secret-of-a-path-that-narrows", usize::MAX, &[]);
     exchange(&a, &b);
     b.fill(0, 2 << 20, 9);
     let (to, _back) = (a.to(&b), b.to(&a));
@@ -208,8 +208,8 @@ fn requests_survive_a_way_that_becomes_short() {
 }
 
 #[test]
-fn datagrams_fit_ways_that_drop_long_ones() {
-    let (_network, a, b) = pair_over("a-secret-of-a-short-way", 1300, &[]);
+fn datagrams_fit_paths_that_drop_long_ones() {
+    let (_network, a, b) = pair_over("a-secret-of-a-short-path", 1300, &[]);
     let start = Instant::now();
     exchange(&a, &b);
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 pub const MAX_WRONG: u32 = 256;
 pub const PERIOD: Duration = Duration::from_secs(1);
 
-pub struct Guesses {
+pub struct GuessLimit {
     start: Instant,
     wrong: u32,
 }
 
-impl Guesses {
-    pub fn new() -> Guesses {
-        Guesses { start: Instant::now(), wrong: 0 }
+impl GuessLimit {
+    pub fn new() -> GuessLimit {
+        GuessLimit { start: Instant::now(), wrong: 0 }
     }
 
     /// Whether an alias may be looked up now.
-    pub fn may_look(&mut self) -> bool {
+    pub fn may_look_up(&mut self) -> bool {
         if self.start.elapsed() >= PERIOD {
-            *self = Guesses::new();
+            *self = GuessLimit::new();
         }
         self.wrong < MAX_WRONG
     }

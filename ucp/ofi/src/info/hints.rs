@@ -165,8 +165,10 @@ impl Hints {
         match (node, service) {
             // Without a node a service is nobody's, and restricts nothing.
             (None, _) => Ok(None),
-            (Some(node), None) => {
-                Err(format!("node {node} alone names no endpoint: its service is the port of its name"))
+            // Nor does a node without a service name an endpoint, but it has to be one.
+            (Some(_), None) => {
+                names::resolve(node, None, call_flags, flags::FORMAT_UNSPEC)?;
+                Ok(None)
             }
             (Some(_), Some(_)) => {
                 let ask = || names::ask(node, service, call_flags);

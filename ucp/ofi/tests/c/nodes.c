@@ -42,7 +42,8 @@ static void services(const char *port)
     fi_addr_t addr;
 
     /* Nobody listens: no name. The endpoint that serves it asks for it. */
-    CHECK(ask("127.0.0.1", port, 0) == NULL && ask("127.0.0.1", NULL, 0) == NULL && ask("no.such.node", port, 0) == NULL);
+    CHECK(ask("127.0.0.1", port, 0) == NULL && ask("no.such.node", port, 0) == NULL && ask("no.such.node", NULL, 0) == NULL);
+    CHECK((found = ask("127.0.0.1", NULL, 0)) != NULL && found->dest_addr == NULL);
     CHECK((found = ask(NULL, port, 0)) != NULL && found->src_addr == NULL && found->dest_addr == NULL);
     info = ask(NULL, port, FI_SOURCE);
     CHECK(info != NULL && info->src_addr != NULL && info->dest_addr == NULL);

@@ -1,13 +1,9 @@
 //! The worker's armed descriptor: what it tells of, and the wake-up for what begins while a program sleeps on
 //! it.
 
-use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use ucs::Errno;
-use ucs::sys::fd::Epoll;
-use ucs::sys::timer_fd::TimerFd;
 use uct::api::{Caps, Events, Iface as _};
 
 use crate::api::core::armed::ArmedFor;
@@ -24,36 +20,6 @@ impl WorkerCore {
             (now, _) => now.is_some(),
         };
         self.has_completions() || began_to_wait() || is_earlier()
-    }
-}
-
-/// Token of the timer in the worker's set, beside those of `Signals`.
-const TOKEN: u64 = u64::MAX - 3;
-
-/// The worker's next deadline as a descriptor, once a program has asked for the worker's.
-#[derive(Default)]
-pub(crate) struct DeadlineTimer {
-    timer: OnceCell<TimerFd>,
-    is_set: Cell<bool>,
-}
-
-impl DeadlineTimer {
-    /// Adds the timer to the set of the worker, once.
-    fn add_to(&self, events: &Epoll) -> Result<(), Errno> {
-        if self.timer.get().is_none() {
-            let timer = TimerFd::new()?;
-            events.add(&timer, TOKEN)?;
-            _ = self.timer.set(timer);
-        }
-        Ok(())
-    }
-
-    /// Makes the descriptor unreadable until then.
-    fn set(&self, after: Option<Duration>) -> Result<(), Errno> {
-        match self.timer.get() {
-            Some(timer) if self.is_set.replace(after.is_some()) || after.is_some() => timer.set(after),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::api::core::requests::Action;
 use crate::api::core::staging::{Staged, Staging};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::data::ops::DataOps;
-use crate::api::worker::armed::DeadlineTimer;
+use crate::api::worker::deadline_timer::DeadlineTimer;
 use crate::api::worker::forks;
 use crate::api::worker::signal::Signals;
 use crate::api::worker::wakers::WakerList;

@@ -2,6 +2,7 @@
 
 pub(crate) mod armed;
 pub(crate) mod close;
+pub(crate) mod deadline_timer;
 pub(crate) mod diagnostics;
 pub(crate) mod dispatch;
 pub(crate) mod flush;

@@ -51,12 +51,14 @@ static struct fi_info *find_provider(enum fi_progress progress)
 
 static void register_heap(void)
 {
-    struct target mine;
+    struct target mine = { 0 };
 
     if (is_scalable) {
         OK(fi_mr_reg(domain, NULL, UINT64_MAX, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
         /* Addresses count from null; both processes are of one program. */
         targets[0] = targets[1] = (struct target){ (uintptr_t)&heap, 0 };
+        /* No put may come before the other process has registered its memory. */
+        exchange(&mine, &mine, sizeof(mine));
         return;
     }
     OK(fi_mr_reg(domain, &heap, sizeof(heap), FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE, 0, 1, 0, &mr, NULL));

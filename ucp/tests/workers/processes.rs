@@ -355,6 +355,13 @@ fn a_first_message_leaves_within_its_call() {
 #[test]
 fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
     use rustix::process::Signal;
+    // On a busy machine the other process may answer too late, too.
+    let is_waited_for = || first_message_goes_past_a_stopped_process(Signal::STOP);
+    assert!((0..5).any(|_| is_waited_for()), "it waits for progress of the sender");
+}
+
+/// Whether a first message to a process is done in its call, while another process does not answer.
+fn first_message_goes_past_a_stopped_process(stop: rustix::process::Signal) -> bool {
     let worker = context("posix").worker().unwrap();
     let children = [(); 2].map(|()| {
         let child = Killed(start("victim", "posix", &worker));
@@ -363,11 +370,11 @@ fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
     let stranger = context("posix").worker().unwrap();
     let [stopped, other] =
         children.each_ref().map(|(at, ..)| stranger.connect(at, EpParams::default()).unwrap());
-    rustix::process::kill_process(children[0].1, Signal::STOP).unwrap();
+    rustix::process::kill_process(children[0].1, stop).unwrap();
     std::thread::sleep(Duration::from_millis(10));
     let send = stopped.tag_send(1, vec![1; 8]);
     assert!(!send.is_done(), "nobody answers");
-    assert!(other.tag_send(1, vec![1; 8]).is_done(), "it waits for progress of the sender");
+    other.tag_send(1, vec![1; 8]).is_done()
 }
 
 #[test]

@@ -356,8 +356,8 @@ fn a_first_message_leaves_within_its_call() {
 fn a_process_that_is_stopped_keeps_no_first_message_to_another() {
     use rustix::process::Signal;
     // On a busy machine the other process may answer too late, too.
-    let is_waited_for = || first_message_goes_past_a_stopped_process(Signal::STOP);
-    assert!((0..5).any(|_| is_waited_for()), "it waits for progress of the sender");
+    let is_done = || first_message_goes_past_a_stopped_process(Signal::STOP);
+    assert!((0..5).any(|_| is_done()), "it waits for progress of the sender");
 }
 
 /// Whether a first message to a process is done in its call, while another process does not answer.

@@ -3,10 +3,9 @@
 //! Each has a descriptor of its own. A wake-up makes all of them readable, and each is made unreadable only
 //! for its owner: those that sleep on one endpoint, or for one queue, take no wake-up from each other.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ucs::sys::fd::EventFd;
 
@@ -123,42 +122,6 @@ impl Drop for SleepingThread<'_> {
     }
 }
 
-/// The next timer of an endpoint, as a descriptor that is readable from then on. Used inside the lock of the
-/// endpoint.
-pub(crate) struct TimerFd(OwnedFd);
-
-impl TimerFd {
-    pub(crate) fn new() -> Result<TimerFd, Errno> {
-        // SAFETY: no memory is passed.
-        let fd =
-            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(Errno(libc::EMFILE));
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(TimerFd(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    pub(crate) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    /// Sets the timer, or none. It is unreadable until then.
-    pub(crate) fn set(&self, after: Option<Duration>) {
-        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // Zero would be no timer.
-        let value = after.map_or(none, |after| libc::timespec {
-            tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: after.subsec_nanos().max(u32::from(after.is_zero())).into(),
-        });
-        let new = libc::itimerspec { it_interval: none, it_value: value };
-        // SAFETY: the value outlives the call; the old one is not asked for.
-        if unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &new, std::ptr::null_mut()) } < 0 {
-            tracing::warn!("a timer of an endpoint cannot be set");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,24 +156,5 @@ mod tests {
         assert!(!sleepers.any.load(Ordering::Relaxed), "nobody sleeps");
         let four = sleepers.add_thread().unwrap();
         assert!(!is_readable(four.fd()), "a descriptor that was used before");
-    }
-
-    #[test]
-    fn a_timer_is_readable_when_it_is_due() {
-        let timer = TimerFd::new().unwrap();
-        timer.set(None);
-        assert!(!is_readable(timer.fd()));
-        timer.set(Some(Duration::ZERO));
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(is_readable(timer.fd()));
-        timer.set(Some(Duration::from_secs(3600)));
-        assert!(!is_readable(timer.fd()));
-        timer.set(Some(Duration::MAX));
-        assert!(!is_readable(timer.fd()));
-        timer.set(Some(Duration::from_millis(1)));
-        std::thread::sleep(Duration::from_millis(10));
-        assert!(is_readable(timer.fd()));
-        timer.set(None);
-        assert!(!is_readable(timer.fd()), "it is due no more");
     }
 }

@@ -154,7 +154,7 @@ impl Members {
     /// Adds an endpoint, once.
     pub(crate) fn add(&self, ep: &Ep) -> Result<(), Errno> {
         if let Some(fd) = &self.fd {
-            ep.descriptors()?.into_iter().for_each(|of_ep| add_to_epoll(fd, of_ep));
+            ep.descriptors()?.for_each(|of_ep| add_to_epoll(fd, of_ep));
         }
         self.change(|eps| {
             if !eps.iter().any(|known| std::ptr::eq(*known, ep)) {
@@ -242,7 +242,7 @@ impl Members {
         for ep in self.inside().eps() {
             match ep.descriptors() {
                 Ok(_) if !ep.arm() => return,
-                Ok(of_ep) => of_ep.into_iter().for_each(&mut add),
+                Ok(of_ep) => of_ep.for_each(&mut add),
                 Err(_) => look_soon(),
             }
         }

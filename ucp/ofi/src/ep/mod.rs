@@ -58,6 +58,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock};
 
 use ucp::mt::{ProgressThread, SharedWorker, WorkerGuard};
+use ucs::sys::TimerFd;
 
 use crate::abi::{FiAddr, flags};
 use crate::av::Av;
@@ -68,7 +69,6 @@ use crate::info::EpKind;
 use crate::name_server::Service;
 use crate::object::{Object, UserCount};
 use crate::ring::Ring;
-use crate::sleepers::TimerFd;
 
 use complete::{InjectBuf, Running};
 use peers::Peers;
@@ -110,8 +110,8 @@ pub(crate) struct Ep {
     flush_thread: RefCell<Option<flush_thread::FlushThread>>,
     pub(crate) shared: SharedWorker,
     caps: u64,
-    /// Readable when the next timer of the worker is due. There once somebody has slept. Set inside the lock.
-    timer: OnceLock<TimerFd>,
+    /// Wakes sleepers to look for kept events. Made when somebody sleeps. Set inside the lock.
+    kept_events_timer: OnceLock<TimerFd>,
     /// Whether a sleeper or reader has to look for what the engine keeps: the thread that makes progress
     /// tells nobody of it.
     pub(crate) keeps_unreported: bool,

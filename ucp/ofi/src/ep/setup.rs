@@ -174,7 +174,7 @@ pub(super) unsafe fn open_any(
         progress_thread: RefCell::new(progress_thread),
         flush_thread: RefCell::default(),
         shared,
-        timer: OnceLock::new(),
+        kept_events_timer: OnceLock::new(),
         caps,
         keeps_unreported: caps & KEPT != 0 && domain.has_progress_thread,
         name,
